@@ -13,12 +13,15 @@ import (
 	"github.com/apricote/hcloud-upload-image/hcloudimages"
 	"github.com/apricote/hcloud-upload-image/hcloudimages/contextlogger"
 	"github.com/hetznercloud/hcloud-go/v2/hcloud"
+	versions "k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/transport"
+	clusterctlapi "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
 	clusterctl "sigs.k8s.io/cluster-api/cmd/clusterctl/client"
 	"sigs.k8s.io/cluster-api/cmd/clusterctl/client/cluster"
 	clusterctlconfig "sigs.k8s.io/cluster-api/cmd/clusterctl/client/config"
+	"sigs.k8s.io/cluster-api/cmd/clusterctl/client/repository"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/slipway-k8s/slipway/internal/base/effect"
@@ -69,7 +72,16 @@ func fingerprint(kubeconfig []byte, trusted bool) [sha256.Size]byte {
 }
 
 // clusterctlRecorded is the real Tools.Clusterctl.
-func (t Tools) clusterctlRecorded(ctx context.Context, c clusterctlconfig.Client) (Clusterctl, error) {
+//
+// The library is that of cores of the contract v1beta2, and refuses a management cluster of v1beta1 unless it is told
+// that contract. Its source marks the option as one for its own tests; there it decides three comparisons and nothing
+// else: the version in which the installed core stores its objects, the contract of the core after an upgrade, and the
+// contracts of the providers beside it. No object is read or written in another version because of it.
+func (t Tools) clusterctlRecorded(ctx context.Context, c clusterctlconfig.Client, contract string) (Clusterctl, error) {
+	var options []cluster.Option
+	if contract != "" {
+		options = append(options, cluster.InjectCurrentContractVersion(contract))
+	}
 	clusters := func(in clusterctl.ClusterClientFactoryInput) (cluster.Client, error) {
 		kubeconfig := cluster.Kubeconfig(in.Kubeconfig)
 		data, err := os.ReadFile(kubeconfig.Path)
@@ -80,17 +92,43 @@ func (t Tools) clusterctlRecorded(ctx context.Context, c clusterctlconfig.Client
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", kubeconfig.Path, err)
 		}
-		return cluster.New(kubeconfig, c, cluster.InjectYamlProcessor(in.Processor),
-			cluster.InjectProxy(newSharingProxy(kubeconfig, t.recorded(data, trusted)))), nil
+		return cluster.New(kubeconfig, c, append(options, cluster.InjectYamlProcessor(in.Processor),
+			cluster.InjectProxy(newSharingProxy(kubeconfig, t.recorded(data, trusted))))...), nil
 	}
 	client, err := clusterctl.New(ctx, "", clusterctl.InjectConfig(c), clusterctl.InjectClusterClientFactory(clusters))
-	return recordedClusterctl{client, clusters}, err
+	return recordedClusterctl{client, c, clusters}, err
 }
 
 // recordedClusterctl is clusterctl's client, and what it makes for itself.
 type recordedClusterctl struct {
 	clusterctl.Client
+	config   clusterctlconfig.Client
 	clusters clusterctl.ClusterClientFactory
+}
+
+// CoreContract implements Clusterctl.
+func (c recordedClusterctl) CoreContract(ctx context.Context, version string) (string, error) {
+	core, err := c.config.Providers().Get(clusterctlconfig.ClusterAPIProviderName, clusterctlapi.CoreProviderType)
+	if err != nil {
+		return "", err
+	}
+	parsed, err := versions.ParseSemantic(version)
+	if err != nil {
+		return "", err
+	}
+	releases, err := repository.New(ctx, core, c.config)
+	if err != nil {
+		return "", err
+	}
+	metadata, err := releases.Metadata(version).Get(ctx)
+	if err != nil {
+		return "", err
+	}
+	series := metadata.GetReleaseSeriesForVersion(parsed)
+	if series == nil {
+		return "", fmt.Errorf("the metadata of Cluster API %s (%s) do not name its series", version, core.URL())
+	}
+	return series.Contract, nil
 }
 
 // CertManager implements Clusterctl.

@@ -65,7 +65,8 @@ type clients struct {
 	// Connect opens a cluster by a kubeconfig that kubeconfig.Accept takes, ConnectTrusted by one that the operator named.
 	Connect, ConnectTrusted func(kubeconfig []byte) (*kube.Cluster, error)
 
-	Clusterctl func(context.Context, clusterctlconfig.Client) (Clusterctl, error)
+	// Clusterctl makes clusterctl's client for a management cluster whose core has a contract; empty: the library's own.
+	Clusterctl func(ctx context.Context, c clusterctlconfig.Client, contract string) (Clusterctl, error)
 	Talos      func(talosconfig []byte) (talos.Client, error)
 	Upload     hetzner.Uploader
 }
@@ -128,11 +129,12 @@ func (t Tools) Existing(ctx context.Context, name string) (kubeconfig []byte, er
 	return t.Management.Ensure(ctx, name, func(string, ...any) {}) // which adopts it
 }
 
-// Clusterctl is the part of clusterctl's client that capi-init, upgrade and pivot use.
+// Clusterctl is the part of clusterctl's client that capi-init and upgrade use.
 type Clusterctl interface {
 	Init(context.Context, clusterctl.InitOptions) ([]clusterctl.Components, error)
 	ApplyUpgrade(context.Context, clusterctl.ApplyUpgradeOptions) error
-	Move(context.Context, clusterctl.MoveOptions) error
+	// CoreContract is the contract that a version of the core keeps, as its release says.
+	CoreContract(ctx context.Context, version string) (string, error)
 	// CertManager is what looks after cert-manager in the cluster of a kubeconfig's file.
 	CertManager(kubeconfig string) (cluster.CertManagerClient, error)
 }

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -30,8 +32,8 @@ import (
 // errKilled is how a fake ends where a killed process would.
 var errKilled = errors.New("killed")
 
-// pivotWorld is a management cluster with a finished cluster in it, that cluster, and a mover that goes about it as
-// clusterctl does and can be made to die after any number of writes.
+// pivotWorld is a management cluster with a finished cluster in it, and that cluster. A run can be made to die after any
+// number of writes.
 type pivotWorld struct {
 	source, target *kubetest.Server
 	hetzner        *hetznertest.Server
@@ -39,7 +41,10 @@ type pivotWorld struct {
 	files          platform.Files
 	b              *Set
 	said           []string
-	lives          int // writes that the mover has left; negative: no end
+
+	mu    sync.Mutex
+	lives int    // writes to both clusters that a run has left; negative: no end
+	kill  func() // ends the run
 }
 
 func (w *pivotWorld) say(format string, args ...any) {
@@ -80,12 +85,15 @@ func newPivotWorld(t *testing.T) *pivotWorld {
 		t.Fatal(err)
 	}
 	tools := platform.Tools{Hetzner: w.hetzner.Client(nil), Management: w.provider, Files: w.files}
-	tools.Clusterctl = func(context.Context, clusterctlconfig.Client) (platform.Clusterctl, error) { return w, nil }
+	tools.Clusterctl = func(context.Context, clusterctlconfig.Client, string) (platform.Clusterctl, error) {
+		return w, nil
+	}
 	w.b = newSet(cfg, tools, s)
 	clustertest.Define(w.source, kinds)
 	clustertest.Define(w.target, kinds)
 	w.fill()
 	w.target.React = w.reconcile
+	w.source.Fail, w.target.Fail = w.spend, w.spend
 	return w
 }
 
@@ -174,80 +182,45 @@ func (w *pivotWorld) Init(context.Context, clusterctl.InitOptions) ([]clusterctl
 	return nil, nil
 }
 
-// Move does what clusterctl does, write by write: pause, create owners first, mark and delete leaves first, unpause.
 func (w *pivotWorld) ApplyUpgrade(context.Context, clusterctl.ApplyUpgradeOptions) error {
 	return errors.New("a pivot does not upgrade")
+}
+
+func (w *pivotWorld) CoreContract(context.Context, string) (string, error) {
+	return "", errors.New("a pivot does not upgrade")
 }
 
 func (w *pivotWorld) CertManager(string) (cluster.CertManagerClient, error) {
 	return nil, errors.New("no cert-manager was cut off here")
 }
 
-func (w *pivotWorld) Move(ctx context.Context, o clusterctl.MoveOptions) error {
-	live := func() error {
-		if w.lives == 0 {
-			return errKilled
-		}
-		w.lives--
-		return ctx.Err()
+// spend takes a write from the lives of the process that asks for it, and ends the process where it has none left.
+func (w *pivotWorld) spend(r *http.Request) (code int, message string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case r.Method == http.MethodGet || w.lives < 0:
+		return 0, ""
+	case w.lives == 0:
+		w.lives = -1 // of the next run
+		w.kill()
+		return http.StatusServiceUnavailable, "killed"
 	}
-	c, err := connect.Cluster(w.b.tools, platform.ManagementKubeconfig)
-	if err != nil {
-		return err
-	}
-	inv, err := capi.ReadInventory(ctx, c, config.DefaultNamespace)
-	if err != nil {
-		return err
-	}
-	order := []string{"Cluster", "HetznerCluster", "TalosControlPlane", "Machine", "HCloudMachine", "Secret"}
-	objects := slices.Clone(inv.Moved)
-	slices.SortStableFunc(objects, func(a, b unstructured.Unstructured) int {
-		return slices.Index(order, a.GetKind()) - slices.Index(order, b.GetKind())
-	})
-	for _, source := range objects {
-		copied := source.DeepCopy()
-		unstructured.RemoveNestedField(copied.Object, "status")
-		for _, mutate := range o.ExperimentalResourceMutators {
-			if err := mutate(copied); err != nil {
-				return err
-			}
-		}
-		if copied.GetDeletionTimestamp() != nil {
-			return errors.New("metadata.deletionTimestamp: field is immutable")
-		}
-		if err := live(); err != nil {
-			return err
-		}
-		w.target.Put(copied)
-	}
-	slices.Reverse(objects)
-	for _, source := range objects {
-		if err := live(); err != nil {
-			return err
-		}
-		source.SetAnnotations(map[string]string{capi.DeleteForMove: ""})
-		w.source.Put(&source)
-		if err := live(); err != nil {
-			return err
-		}
-		w.source.Remove(source.GetAPIVersion(), source.GetKind(), config.DefaultNamespace, source.GetName())
-	}
-	cluster := kubetest.Object(clustertest.CAPI, "Cluster", config.DefaultNamespace, "k8s", nil)
-	for _, mutate := range o.ExperimentalResourceMutators {
-		if err := mutate(cluster); err != nil {
-			return err
-		}
-	}
-	w.target.Change(clustertest.CAPI, "Cluster", config.DefaultNamespace, "k8s",
-		clustertest.Map{"spec": clustertest.Map{"paused": nil}})
-	return nil
+	w.lives--
+	return 0, ""
 }
 
 func (w *pivotWorld) pivot(t *testing.T) (Pivot, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	return w.b.runPivot(ctx, w.say)
+	killed := false
+	w.kill = func() { killed = true; cancel() }
+	out, err := w.b.runPivot(ctx, w.say)
+	if err != nil && killed {
+		return out, errKilled
+	}
+	return out, err
 }
 
 func inventoryOf(t *testing.T, w *pivotWorld, file string) map[string]*unstructured.Unstructured {

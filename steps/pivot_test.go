@@ -1,14 +1,18 @@
 package steps
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -82,9 +86,17 @@ func TestPivotMovesEverything(t *testing.T) {
 	}
 }
 
-// TestPivotIsCrashSafe kills the mover after every one of its writes, and once more in the next run.
+// Writes of a pivot of nine objects: the pause and the label of a Secret without an owner, two for each object that is
+// created (itself and its field managers), four for each that is deleted (the mark, the finalizers before and after, and
+// itself), and the end of the pause.
+const (
+	beforeMarks   = 2 + 2*9
+	writesOfPivot = beforeMarks + 4*9 + 1
+)
+
+// TestPivotIsCrashSafe kills a run after every one of its writes, and the next one once more.
 func TestPivotIsCrashSafe(t *testing.T) {
-	for lives := range 28 {
+	for lives := range writesOfPivot {
 		t.Run(fmt.Sprint(lives), func(t *testing.T) {
 			t.Parallel()
 			w := newPivotWorld(t)
@@ -93,7 +105,7 @@ func TestPivotIsCrashSafe(t *testing.T) {
 				if _, err := w.pivot(t); err == nil {
 					break
 				} else if !errors.Is(err, errKilled) {
-					t.Fatalf("the mover died after %d writes: %v", lives, err)
+					t.Fatalf("the run died after %d writes: %v", lives, err)
 				}
 				source, target := w.source.Get(clustertest.CAPI, "Cluster", config.DefaultNamespace, "k8s"),
 					w.target.Get(clustertest.CAPI, "Cluster", config.DefaultNamespace, "k8s")
@@ -113,8 +125,62 @@ func TestPivotIsCrashSafe(t *testing.T) {
 	}
 }
 
-// TestPivotSweepsTheSource has a move die between the Cluster object and the Secrets that nobody owns: clusterctl
-// deletes them side by side.
+// The objects keep their field managers, of which the fake API server has "somebody": else Slipway would own all fields,
+// too.
+func TestPivotKeepsFieldManagers(t *testing.T) {
+	w := newPivotWorld(t)
+	var mu sync.Mutex
+	kept := map[string]bool{}
+	w.target.Fail = func(r *http.Request) (int, string) {
+		if r.Method != http.MethodPatch {
+			return 0, ""
+		}
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			return http.StatusBadRequest, err.Error()
+		}
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		mu.Lock()
+		defer mu.Unlock()
+		if strings.Contains(string(body), `"managedFields":[{`) && strings.Contains(string(body), `"manager":"somebody"`) {
+			kept[r.URL.Path] = true
+		}
+		return 0, ""
+	}
+	was := inventoryOf(t, w, platform.ManagementKubeconfig)
+	mustPivot(t, w)
+	if len(kept) != len(was) {
+		t.Errorf("%d of %d objects have theirs: %v", len(kept), len(was), slices.Collect(maps.Keys(kept)))
+	}
+}
+
+// A provider may hold an object back, after the pause, until it has done with it.
+func TestPivotAwaitsBlockedObjects(t *testing.T) {
+	w := newPivotWorld(t)
+	was := inventoryOf(t, w, platform.ManagementKubeconfig)
+	block := func(value any) {
+		w.source.Change(clustertest.CAPH, "HCloudMachine", config.DefaultNamespace, "m1",
+			clustertest.Map{"metadata": clustertest.Map{"annotations": clustertest.Map{capi.BlockMove: value}}})
+	}
+	block("")
+	early, held := 0, false
+	say := func(format string, args ...any) {
+		if line := fmt.Sprintf(format, args...); strings.Contains(line, "HCloudMachine m1 has the annotation") {
+			early, held = len(w.target.Writes()), true
+			block(nil)
+		}
+	}
+	if _, err := w.b.runPivot(t.Context(), say); err != nil {
+		t.Fatal(err)
+	}
+	if !held || early > 0 {
+		t.Errorf("it was held back: %v; by then %d writes", held, early)
+	}
+	w.pivoted(t, was)
+}
+
+// TestPivotSweepsTheSource has the move of an older release die between the Cluster object and the Secrets that nobody
+// owns: clusterctl deletes them side by side.
 func TestPivotSweepsTheSource(t *testing.T) {
 	w := newPivotWorld(t)
 	secret := w.source.Get("v1", "Secret", config.DefaultNamespace, "k8s-talos")
@@ -139,7 +205,7 @@ func TestPivotSweepsTheSource(t *testing.T) {
 }
 
 func TestPivotIsAborted(t *testing.T) {
-	for lives := range 10 { // nine objects are created; then they are deleted
+	for lives := range beforeMarks + 1 {
 		t.Run(fmt.Sprint(lives), func(t *testing.T) {
 			t.Parallel()
 			w := newPivotWorld(t)
@@ -175,13 +241,13 @@ func TestPivotIsAborted(t *testing.T) {
 }
 
 func TestAbortComesTooLate(t *testing.T) {
-	for _, lives := range []int{10, 11, 26} {
+	for _, lives := range []int{beforeMarks + 1, beforeMarks + 3, writesOfPivot - 1} {
 		w := newPivotWorld(t)
 		w.lives = lives
-		if _, err := w.pivot(t); lives < 26 && !errors.Is(err, errKilled) {
+		if _, err := w.pivot(t); !errors.Is(err, errKilled) {
 			t.Fatal(err)
 		}
-		if lives == 11 { // one object is gone, and only the target still tells of it
+		if lives == beforeMarks+3 { // one object is gone, and only the target still tells of it
 			if err := os.RemoveAll(w.files.Path(records.PivotFolder)); err != nil {
 				t.Fatal(err)
 			}
@@ -198,7 +264,7 @@ func TestAbortComesTooLate(t *testing.T) {
 }
 
 func TestPivotGoesOnWithoutItsCopy(t *testing.T) {
-	for _, lives := range []int{5, 12, 20} {
+	for _, lives := range []int{9, 15, beforeMarks + 2, beforeMarks + 20} {
 		w := newPivotWorld(t)
 		was := inventoryOf(t, w, platform.ManagementKubeconfig)
 		w.lives = lives
@@ -267,12 +333,11 @@ func TestPivotRefuses(t *testing.T) {
 func TestPivotNoticesWhatDiffers(t *testing.T) {
 	w := newPivotWorld(t)
 	was := inventoryOf(t, w, platform.ManagementKubeconfig)
-	w.lives = 9 + 2*9 // everything is over, and it died before the end
-	w.lives--
+	w.lives = writesOfPivot - 1 // everything is over, and it died before the end
 	if _, err := w.pivot(t); !errors.Is(err, errKilled) {
 		t.Fatal(err)
 	}
-	w.source.Remove(clustertest.CAPI, "Cluster", config.DefaultNamespace, "k8s") // its last write
+	w.lives = -1
 	w.target.Change(clustertest.CAPI, "Machine", config.DefaultNamespace, "m1",
 		clustertest.Map{"spec": clustertest.Map{"version": "v1.99.0"}})
 	w.target.Change(clustertest.CAPH, "HCloudMachine", config.DefaultNamespace, "m1",

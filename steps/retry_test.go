@@ -66,11 +66,11 @@ func TestDownloadsAreTriedAgain(t *testing.T) {
 	cfg, tools := w.Config(), w.Tools()
 	cfg.CiliumRepository = s.URL
 	working := tools.Clusterctl
-	tools.Clusterctl = func(ctx context.Context, c clusterctlconfig.Client) (platform.Clusterctl, error) {
+	tools.Clusterctl = func(ctx context.Context, c clusterctlconfig.Client, contract string) (platform.Clusterctl, error) {
 		if providersFailed.CompareAndSwap(false, true) {
 			return nil, &url.Error{Op: "Get", URL: "https://github.com", Err: io.EOF}
 		}
-		return working(ctx, c)
+		return working(ctx, c, contract)
 	}
 	plan, err := New(cfg, tools)
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/klog/v2"
 
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
 	"github.com/slipway-k8s/slipway/internal/cluster/situation"
@@ -24,7 +25,7 @@ func tolerates(t *testing.T, values map[string]any, taint corev1.Taint, path ...
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(entry.(map[string]any), &toleration); err != nil {
 			t.Fatal(err)
 		}
-		return toleration.ToleratesTaint(&taint)
+		return toleration.ToleratesTaint(klog.Background(), &taint, false)
 	})
 }
 

@@ -77,8 +77,8 @@ func TestProvidersEndWithoutANode(t *testing.T) {
 	cfg, tools := w.Config(), w.Tools()
 	cfg.NodesTimeout = slipway.Duration(time.Second)
 	inner := tools.Clusterctl
-	tools.Clusterctl = func(ctx context.Context, c config.Client) (platform.Clusterctl, error) {
-		made, err := inner(ctx, c)
+	tools.Clusterctl = func(ctx context.Context, c config.Client, contract string) (platform.Clusterctl, error) {
+		made, err := inner(ctx, c, contract)
 		return endlessInit{made}, err
 	}
 	set, err := NewSet(cfg, tools)

@@ -99,7 +99,7 @@ func quickPlan() fakeenv.Plan {
 
 func equipQuickly(t *platform.Tools) {
 	t.Talos = func([]byte) (talos.Client, error) { return quickTalos{}, nil }
-	t.Clusterctl = func(context.Context, clusterctlconfig.Client) (platform.Clusterctl, error) {
+	t.Clusterctl = func(context.Context, clusterctlconfig.Client, string) (platform.Clusterctl, error) {
 		return quickClusterctl{t}, nil
 	}
 }
@@ -149,8 +149,8 @@ func (quickClusterctl) CertManager(string) (cluster.CertManagerClient, error) {
 	return nil, errors.New("the fake environment has no cert-manager")
 }
 
-func (quickClusterctl) Move(context.Context, clusterctl.MoveOptions) error {
-	return errors.New("the fake environment does not pivot")
+func (quickClusterctl) CoreContract(context.Context, string) (string, error) {
+	return "", errors.New("the fake environment does not upgrade")
 }
 
 // quick is one cluster of the fake environment with the command that creates it.

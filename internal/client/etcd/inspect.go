@@ -10,8 +10,8 @@ import (
 
 	"go.etcd.io/etcd/etcdutl/v3/snapshot"
 	"go.etcd.io/etcd/server/v3/lease"
-	"go.etcd.io/etcd/server/v3/mvcc"
-	"go.etcd.io/etcd/server/v3/mvcc/backend"
+	"go.etcd.io/etcd/server/v3/storage/backend"
+	"go.etcd.io/etcd/server/v3/storage/mvcc"
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -55,7 +55,7 @@ func Inspect(file, scratch string) (c Content, err error) {
 		return Content{}, fmt.Errorf("read the etcd snapshot: %w", err)
 	}
 	c = Content{Hash: status.Hash, Size: status.TotalSize}
-	database := backend.NewDefaultBackend(filepath.Join(scratch, "member", "snap", "db"))
+	database := backend.NewDefaultBackend(zap.NewNop(), filepath.Join(scratch, "member", "snap", "db"))
 	defer func() { err = errors.Join(err, database.Close()) }()
 	store := mvcc.NewStore(zap.NewNop(), database, &lease.FakeLessor{}, mvcc.StoreConfig{})
 	defer func() { err = errors.Join(err, store.Close()) }()

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"go.etcd.io/etcd/server/v3/lease"
-	"go.etcd.io/etcd/server/v3/mvcc"
+	"go.etcd.io/etcd/server/v3/storage/mvcc"
 
 	"github.com/slipway-k8s/slipway/internal/client/etcd"
 	"github.com/slipway-k8s/slipway/internal/client/etcd/etcdtest"

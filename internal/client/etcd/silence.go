@@ -12,8 +12,8 @@ import (
 	"strings"
 
 	"go.etcd.io/etcd/server/v3/lease"
-	"go.etcd.io/etcd/server/v3/mvcc"
-	"go.etcd.io/etcd/server/v3/mvcc/backend"
+	"go.etcd.io/etcd/server/v3/storage/backend"
+	"go.etcd.io/etcd/server/v3/storage/mvcc"
 	"go.uber.org/zap"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -80,7 +80,7 @@ func addChecksum(file string) (err error) {
 }
 
 func silence(file, label string) (silenced []string, err error) {
-	database := backend.NewDefaultBackend(file)
+	database := backend.NewDefaultBackend(zap.NewNop(), file)
 	defer func() { err = errors.Join(err, database.Close()) }()
 	store := mvcc.NewStore(zap.NewNop(), database, &lease.FakeLessor{}, mvcc.StoreConfig{})
 	defer func() { err = errors.Join(err, store.Close()) }()

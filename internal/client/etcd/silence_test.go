@@ -7,7 +7,7 @@ import (
 	"slices"
 	"testing"
 
-	"go.etcd.io/etcd/server/v3/mvcc"
+	"go.etcd.io/etcd/server/v3/storage/mvcc"
 
 	"github.com/slipway-k8s/slipway/internal/client/etcd"
 	"github.com/slipway-k8s/slipway/internal/client/etcd/etcdtest"

@@ -12,12 +12,11 @@ import (
 )
 
 // Differences says where two versions of an object disagree, one from the source and one from the target of a move:
-// fields, and never a value, since some are secret. What each API server gives out itself, the status and whether a
-// Cluster is paused do not count.
+// fields, and never a value, since some are secret. What each API server gives out itself, the status, which the data
+// of a conversion contain, and whether a Cluster is paused do not count.
 func Differences(was, is *unstructured.Unstructured) []string {
 	found := differMaps("metadata.labels", was.GetLabels(), is.GetLabels())
-	found = append(found, differMaps("metadata.annotations", without(was.GetAnnotations(), DeleteForMove),
-		is.GetAnnotations())...)
+	found = append(found, differMaps("metadata.annotations", ownAnnotations(was), ownAnnotations(is))...)
 	for _, f := range was.GetFinalizers() {
 		if !slices.Contains(is.GetFinalizers(), f) {
 			found = append(found, "metadata.finalizers: no "+f)
@@ -43,14 +42,16 @@ func MetadataOnly(differences []string) bool {
 // Metadata is the merge patch that gives an object the labels and annotations of was.
 func Metadata(was *unstructured.Unstructured) map[string]any {
 	return map[string]any{"metadata": map[string]any{
-		"labels": was.GetLabels(), "annotations": without(was.GetAnnotations(), DeleteForMove),
+		"labels": was.GetLabels(), "annotations": ownAnnotations(was),
 	}}
 }
 
-func without(m map[string]string, key string) map[string]string {
-	m = maps.Clone(m)
-	delete(m, key)
-	return m
+// ownAnnotations are those of an object that neither a move nor a conversion has put there.
+func ownAnnotations(o *unstructured.Unstructured) map[string]string {
+	annotations := o.GetAnnotations() // a copy
+	delete(annotations, DeleteForMove)
+	delete(annotations, conversionData)
+	return annotations
 }
 
 func differMaps(field string, was, is map[string]string) (found []string) {

@@ -24,9 +24,10 @@ import (
 const clusterDefinition = "clusters." + clusterGroup
 
 var (
-	crdKind    = schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"}
-	secretKind = schema.GroupVersionKind{Version: "v1", Kind: "Secret"}
-	coreKinds  = []schema.GroupVersionKind{secretKind, {Version: "v1", Kind: "ConfigMap"}}
+	crdKind      = schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"}
+	secretKind   = schema.GroupVersionKind{Version: "v1", Kind: "Secret"}
+	clusterClass = schema.GroupKind{Group: clusterGroup, Kind: "ClusterClass"}
+	coreKinds    = []schema.GroupVersionKind{secretKind, {Version: "v1", Kind: "ConfigMap"}}
 )
 
 // ObjectKey names an object within a namespace, the same in the source and the target of a move.
@@ -45,9 +46,10 @@ func (k ObjectKey) String() string { return k.Kind.Kind + " " + k.Name }
 
 // Inventory is what belongs to the clusters of a namespace, by kind and name.
 type Inventory struct {
-	// Moved are the objects that clusterctl moves: the clusters, what they own, and what carries MoveLabel.
+	// Moved are the objects that a pivot moves, which clusterctl would, too: the clusters, what they own, and what carries
+	// MoveLabel.
 	Moved []unstructured.Unstructured
-	// Loose are Secrets that belong to a cluster by label or name only: clusterctl leaves them behind.
+	// Loose are Secrets that belong to a cluster by label or name only. A pivot gives them MoveLabel.
 	Loose []unstructured.Unstructured
 }
 
@@ -115,8 +117,8 @@ func Clusters(ctx context.Context, c Reader, opts ...client.ListOption) ([]unstr
 	return l.Items, nil
 }
 
-// MovedKinds are the namespaced kinds that clusterctl moves, at the versions that the API prefers. None where Cluster
-// API is not installed; an error where one of them is not served (yet).
+// MovedKinds are the namespaced kinds of the objects that can be moved, at the versions in which Slipway reads them.
+// None where Cluster API is not installed; an error where one of them is not served (yet).
 func MovedKinds(ctx context.Context, c Reader) ([]schema.GroupVersionKind, error) {
 	definitions, err := definitions(ctx, c)
 	if err != nil {
@@ -135,8 +137,8 @@ func MovedKinds(ctx context.Context, c Reader) ([]schema.GroupVersionKind, error
 	return kinds, nil
 }
 
-// definitions names the definitions of the kinds that clusterctl moves. Only their metadata is read: together they are
-// some megabytes.
+// definitions names the definitions of the kinds whose objects can be moved. Only their metadata is read: together they
+// are some megabytes.
 func definitions(ctx context.Context, c client.Reader) ([]string, error) {
 	l := &metav1.PartialObjectMetadataList{}
 	l.SetGroupVersionKind(crdKind.GroupVersion().WithKind(crdKind.Kind + "List"))
@@ -161,11 +163,12 @@ const (
 // its plural and its group.
 func served(ctx context.Context, c Reader, definition string) (*meta.RESTMapping, error) {
 	plural, group, _ := strings.Cut(definition, ".")
+	resource := schema.GroupVersionResource{Group: group, Resource: plural}
 	var kind schema.GroupVersionKind
 	var err error
 	// The mapper reads the API's discovery again where it knows no match. Discovery cannot be watched.
 	_ = wait.PollUntilContextTimeout(ctx, servedEvery, servedWithin, true, func(context.Context) (bool, error) {
-		kind, err = c.RESTMapper().KindFor(schema.GroupVersionResource{Group: group, Resource: plural})
+		kind, err = readAs(c.RESTMapper(), resource)
 		return !meta.IsNoMatchError(err), nil
 	})
 	if err != nil {
@@ -176,6 +179,21 @@ func served(ctx context.Context, c Reader, definition string) (*meta.RESTMapping
 		return nil, fmt.Errorf("find out the scope of %s: %w", definition, err)
 	}
 	return mapping, nil
+}
+
+// readAs is the kind of a resource at the version in which Slipway reads it: the one that the API prefers, and v1beta1
+// where that is v1beta2. Fields have other places in v1beta2 (status.infrastructureReady has none), and cores from 1.11
+// to 1.15 serve v1beta1, too.
+func readAs(mapper meta.RESTMapper, resource schema.GroupVersionResource) (schema.GroupVersionKind, error) {
+	preferred, err := mapper.KindFor(resource)
+	if err != nil || preferred.Version != ContractV1Beta2 {
+		return preferred, err
+	}
+	resource.Version = ContractV1Beta1
+	if kind, err := mapper.KindFor(resource); !meta.IsNoMatchError(err) {
+		return kind, err
+	}
+	return preferred, nil
 }
 
 // sortOut follows the owners, as clusterctl does.
@@ -229,8 +247,7 @@ func isCluster(o *unstructured.Unstructured) bool {
 // isRoot tells whether an object is moved for its own sake.
 func isRoot(o *unstructured.Unstructured) bool {
 	switch ObjectKeyOf(o).Kind {
-	case ClusterKind.GroupKind(), schema.GroupKind{Group: clusterGroup, Kind: "ClusterClass"},
-		schema.GroupKind{Group: addonsGroup, Kind: "ClusterResourceSet"}:
+	case ClusterKind.GroupKind(), clusterClass, schema.GroupKind{Group: addonsGroup, Kind: "ClusterResourceSet"}:
 		return true
 	}
 	_, labelled := o.GetLabels()[MoveLabel]

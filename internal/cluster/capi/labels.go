@@ -10,7 +10,7 @@ const (
 	CoreLabel         = "clusterctl.cluster.x-k8s.io/core" // with CertManagerCore: on everything of cert-manager
 	CertManagerCore   = "cert-manager"
 
-	crdLabel = "clusterctl.cluster.x-k8s.io" // on the definitions of all kinds that clusterctl moves
+	crdLabel = "clusterctl.cluster.x-k8s.io" // on the definitions of all kinds whose objects can be moved
 )
 
 // ControlPlaneRole is the label of control plane nodes, which Talos sets.
@@ -38,9 +38,18 @@ const (
 	ClonedFromKindAnnotation = "cluster.x-k8s.io/cloned-from-groupkind"
 )
 
-// DeleteForMove is the annotation that clusterctl's mover leaves on an object at the source in place of all others, a
-// moment before it deletes the object.
-const DeleteForMove = "clusterctl.cluster.x-k8s.io/delete-for-move"
+// Annotations of a move, as clusterctl names them.
+const (
+	// DeleteForMove is on an object at the source a moment before it is deleted there: webhooks may respect it.
+	// clusterctl's mover, which older releases of Slipway used, leaves it in place of all other annotations.
+	DeleteForMove = "clusterctl.cluster.x-k8s.io/delete-for-move"
+	// BlockMove is on an object whose provider has something to do, after the pause, before it can be moved.
+	BlockMove = "clusterctl.cluster.x-k8s.io/block-move"
+)
+
+// conversionData is the annotation in which an API server keeps, in an object read in an older version, what only the
+// newer one has, its status included.
+const conversionData = "cluster.x-k8s.io/conversion-data"
 
 // Annotations of Slipway.
 const (

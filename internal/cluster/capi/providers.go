@@ -4,6 +4,10 @@ import (
 	"context"
 	"fmt"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 )
@@ -25,6 +29,40 @@ const (
 	ControlPlaneProvider   = "ControlPlaneProvider"
 	InfrastructureProvider = "InfrastructureProvider"
 )
+
+// Contracts between Cluster API's core and its providers. Each is called as the version in which a core of it stores its
+// own objects.
+const (
+	ContractV1Beta1 = "v1beta1" // cores up to 1.10
+	ContractV1Beta2 = "v1beta2" // cores from 1.11 on
+)
+
+// Compatible tells whether a core of one contract runs providers of another: cores of 1.11 to 1.15 run those of v1beta1
+// through a compatibility layer.
+func Compatible(core, provider string) bool {
+	return provider == core || core == ContractV1Beta2 && provider == ContractV1Beta1
+}
+
+// InstalledContract is the contract of the core whose definitions are in a cluster; empty: there are none.
+func InstalledContract(ctx context.Context, c client.Reader) (string, error) {
+	crd := &unstructured.Unstructured{}
+	crd.SetGroupVersionKind(crdKind)
+	err := c.Get(ctx, client.ObjectKey{Name: clusterDefinition}, crd)
+	if apierrors.IsNotFound(err) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("read the definition %s: %w", clusterDefinition, err)
+	}
+	versions, _, _ := unstructured.NestedSlice(crd.Object, "spec", "versions")
+	for _, v := range versions {
+		if version, is := v.(map[string]any); is && version["storage"] == true {
+			name, _ := version["name"].(string)
+			return name, nil
+		}
+	}
+	return "", fmt.Errorf("the definition %s has no version that is stored", clusterDefinition)
+}
 
 // ConfiguredProviders lists the providers of a configuration: core, bootstrap, control plane, infrastructure.
 func ConfiguredProviders(cfg config.Config) []Provider {

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/blang/semver/v4"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	clusterctl "sigs.k8s.io/cluster-api/cmd/clusterctl/client"
 	"sigs.k8s.io/cluster-api/cmd/clusterctl/client/cluster"
@@ -18,15 +19,16 @@ import (
 
 // Clusterctl installs inventory objects and Deployments, as far as anyone looks at them.
 type Clusterctl struct {
-	w      *Environment
-	config clusterctlconfig.Client
+	w        *Environment
+	config   clusterctlconfig.Client
+	contract string
 }
 
 // Init records its options and installs the providers.
 func (f *Clusterctl) Init(_ context.Context, o clusterctl.InitOptions) ([]clusterctl.Components, error) {
 	f.w.Mu.Lock()
 	defer f.w.Mu.Unlock()
-	f.w.Inits = append(f.w.Inits, o)
+	f.w.Inits, f.w.Contracts = append(f.w.Inits, o), append(f.w.Contracts, f.contract)
 	f.w.ProviderURLs = nil
 	listed, err := f.config.Providers().List()
 	if err != nil {
@@ -47,7 +49,7 @@ func (f *Clusterctl) Init(_ context.Context, o clusterctl.InitOptions) ([]cluste
 func (f *Clusterctl) ApplyUpgrade(_ context.Context, o clusterctl.ApplyUpgradeOptions) error {
 	f.w.Mu.Lock()
 	defer f.w.Mu.Unlock()
-	f.w.Upgrades = append(f.w.Upgrades, o)
+	f.w.Upgrades, f.w.Contracts = append(f.w.Upgrades, o), append(f.w.Contracts, f.contract)
 	in := f.w.Management
 	if filepath.Base(o.Kubeconfig.Path) == platform.Kubeconfig {
 		in = f.w.Workload
@@ -65,9 +67,13 @@ func (f *Clusterctl) ApplyUpgrade(_ context.Context, o clusterctl.ApplyUpgradeOp
 	return nil
 }
 
-// Move calls the function that the test has set.
-func (f *Clusterctl) Move(ctx context.Context, o clusterctl.MoveOptions) error {
-	return f.w.move(ctx, o)
+// CoreContract is what Cluster API's metadata say of its series.
+func (f *Clusterctl) CoreContract(_ context.Context, version string) (string, error) {
+	v, err := semver.ParseTolerant(version)
+	if err != nil || v.Minor < 11 {
+		return capi.ContractV1Beta1, err
+	}
+	return capi.ContractV1Beta2, nil
 }
 
 // CertManager is the fake installer of cert-manager.

@@ -65,8 +65,8 @@ type Environment struct {
 	Mu           sync.Mutex
 	Inits        []clusterctl.InitOptions
 	Upgrades     []clusterctl.ApplyUpgradeOptions // of the providers
-	move         func(context.Context, clusterctl.MoveOptions) error
-	ProviderURLs []string // of the providers, as clusterctl was configured at the last init
+	Contracts    []string                         // that clusterctl was made for, at each init and upgrade
+	ProviderURLs []string                         // of the providers, as clusterctl was configured at the last init
 }
 
 // Resource is a kind that a fake API server serves.
@@ -135,8 +135,8 @@ func (w *Environment) Tools() platform.Tools {
 		Hetzner: w.Hetzner.Client(nil), Token: platform.NewSecret(hetznertest.Token), Management: w.Provider,
 		Files: platform.FilesIn(filepath.Join(w.State, "state")), Log: w.Log, Overrides: filepath.Join(w.State, "own"),
 	}
-	tools.Clusterctl = func(_ context.Context, c clusterctlconfig.Client) (platform.Clusterctl, error) {
-		return &Clusterctl{w, c}, nil
+	tools.Clusterctl = func(_ context.Context, c clusterctlconfig.Client, contract string) (platform.Clusterctl, error) {
+		return &Clusterctl{w, c, contract}, nil
 	}
 	tools.Talos = func([]byte) (talos.Client, error) { return HealthyTalos{}, nil }
 	return tools

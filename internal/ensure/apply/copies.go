@@ -100,9 +100,37 @@ func ReadCopied(ctx context.Context, c *kube.Cluster, of *unstructured.Unstructu
 // CreateCopy creates an object of the copy on the target. Its owner references get the UIDs that the owners have there;
 // those to owners that are not there are left out.
 func CreateCopy(ctx context.Context, target *kube.Cluster, was *unstructured.Unstructured) error {
+	o, err := copyFor(ctx, target, was)
+	if err != nil {
+		return err
+	}
+	if err := target.Create(ctx, o); err != nil {
+		return fmt.Errorf("create %s: %w", capi.ObjectKeyOf(o), err)
+	}
+	return nil
+}
+
+// UpdateCopy makes an object of the target what CreateCopy would create.
+func UpdateCopy(ctx context.Context, target *kube.Cluster, was, is *unstructured.Unstructured) error {
+	o, err := copyFor(ctx, target, was)
+	if err != nil {
+		return err
+	}
+	o.SetUID(is.GetUID())
+	o.SetResourceVersion(is.GetResourceVersion())
+	if err := target.Update(ctx, o); err != nil {
+		return fmt.Errorf("update %s: %w", capi.ObjectKeyOf(o), err)
+	}
+	return nil
+}
+
+// copyFor is an object as it is to be written to the target.
+func copyFor(ctx context.Context, target *kube.Cluster, was *unstructured.Unstructured) (*unstructured.Unstructured,
+	error) {
 	o := was.DeepCopy()
 	o.SetResourceVersion("")
 	o.SetUID("")
+	o.SetGenerateName("") // with one, the API server calls an object that exists a timeout
 	o.SetManagedFields(nil)
 	o.SetDeletionTimestamp(nil)
 	o.SetDeletionGracePeriodSeconds(nil)
@@ -114,7 +142,7 @@ func CreateCopy(ctx context.Context, target *kube.Cluster, was *unstructured.Uns
 		of.SetName(owner.Name)
 		is, err := ReadCopied(ctx, target, of)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if is != nil {
 			owner.UID = is.GetUID()
@@ -122,8 +150,5 @@ func CreateCopy(ctx context.Context, target *kube.Cluster, was *unstructured.Uns
 		}
 	}
 	o.SetOwnerReferences(owners)
-	if err := target.Create(ctx, o); err != nil {
-		return fmt.Errorf("create %s: %w", capi.ObjectKeyOf(o), err)
-	}
-	return nil
+	return o, nil
 }

@@ -21,9 +21,10 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// NewClusterctl creates clusterctl's client, with the configuration of ClusterctlConfig in memory.
-func NewClusterctl(ctx context.Context, cfg config.Config, tools platform.Tools,
-	sources render.Sources) (platform.Clusterctl, error) {
+// newClusterctl creates clusterctl's client for a management cluster whose core has a contract, with the configuration
+// of ClusterctlConfig in memory.
+func newClusterctl(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources,
+	contract string) (platform.Clusterctl, error) {
 	settings, err := ClusterctlConfig(cfg, tools, sources)
 	if err != nil {
 		return nil, err
@@ -36,7 +37,7 @@ func NewClusterctl(ctx context.Context, cfg config.Config, tools platform.Tools,
 	for key, value := range settings { // after New, which sets the reader's own defaults
 		reader.Set(key, value)
 	}
-	return tools.Clusterctl(ctx, client)
+	return tools.Clusterctl(ctx, client, contract)
 }
 
 const (

@@ -93,7 +93,7 @@ func install(ctx context.Context, cfg config.Config, tools platform.Tools, sourc
 		if err := awaitTestGone(ctx, say, mgmt); err != nil { // the mending has one, too
 			return err
 		}
-		return clusterctlInit(ctx, cfg, tools, sources, kubeconfig)
+		return clusterctlInit(ctx, cfg, tools, sources, mgmt, kubeconfig)
 	})
 	if err != nil {
 		return fmt.Errorf("install %s: %w", called, err)
@@ -138,7 +138,7 @@ func mendCertManager(ctx context.Context, cfg config.Config, tools platform.Tool
 	if err != nil {
 		return fmt.Errorf("look for namespace %s: %w", capi.CertManagerNamespace, err)
 	}
-	c, err := NewClusterctl(ctx, cfg, tools, sources)
+	c, err := newClusterctl(ctx, cfg, tools, sources, "") // cert-manager has nothing to do with the contract
 	if err != nil {
 		return err
 	}
@@ -158,10 +158,14 @@ func mendCertManager(ctx context.Context, cfg config.Config, tools platform.Tool
 }
 
 // clusterctlInit names all four providers even where some are installed: clusterctl leaves those alone, and would add
-// its own choice for a kind that is not named.
+// its own choice for a kind that is not named. Where a core is installed, what is missing is added to that.
 func clusterctlInit(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources,
-	kubeconfig string) error {
-	c, err := NewClusterctl(ctx, cfg, tools, sources)
+	mgmt *kube.Cluster, kubeconfig string) error {
+	contract, err := capi.InstalledContract(ctx, mgmt)
+	if err != nil {
+		return err
+	}
+	c, err := newClusterctl(ctx, cfg, tools, sources, contract)
 	if err != nil {
 		return err
 	}
@@ -264,12 +268,33 @@ func applyUpgrade(ctx context.Context, cfg config.Config, tools platform.Tools, 
 		return nil
 	}
 	options.Kubeconfig = clusterctl.Kubeconfig{Path: tools.Files.Path(kubeconfig)}
+	contract, err := contractAfter(ctx, cfg, tools, sources, mgmt, options)
+	if err != nil {
+		return err
+	}
 	say("upgrading %s", strings.Join(what, ", "))
-	c, err := NewClusterctl(ctx, cfg, tools, sources)
+	c, err := newClusterctl(ctx, cfg, tools, sources, contract)
 	if err != nil {
 		return err
 	}
 	return c.ApplyUpgrade(ctx, options)
+}
+
+// contractAfter is the contract of the core after an upgrade.
+func contractAfter(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources,
+	mgmt *kube.Cluster, options clusterctl.ApplyUpgradeOptions) (string, error) {
+	if options.CoreProvider == "" {
+		return capi.InstalledContract(ctx, mgmt)
+	}
+	c, err := newClusterctl(ctx, cfg, tools, sources, "")
+	if err != nil {
+		return "", err
+	}
+	contract, err := c.CoreContract(ctx, cfg.CAPIVersion)
+	if err != nil {
+		return "", fmt.Errorf("find out the contract of Cluster API %s: %w", cfg.CAPIVersion, err)
+	}
+	return contract, nil
 }
 
 // upgradeOf names the installed providers whose version is another than the configured one.

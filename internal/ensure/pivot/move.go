@@ -2,23 +2,20 @@ package pivot
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
-	clusterctl "sigs.k8s.io/cluster-api/cmd/clusterctl/client"
-	"sigs.k8s.io/cluster-api/cmd/clusterctl/client/cluster"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
 	"github.com/slipway-k8s/slipway/internal/cluster/records"
 	"github.com/slipway-k8s/slipway/internal/cluster/situation"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
+	"github.com/slipway-k8s/slipway/internal/ensure/apply"
 	"github.com/slipway-k8s/slipway/internal/ensure/capiinit"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -47,6 +44,9 @@ func (p *pivot) moveToTarget(ctx context.Context, st location) error {
 	if err := p.tieLoose(ctx); err != nil {
 		return err
 	}
+	if err := p.awaitUnblocked(ctx); err != nil {
+		return err
+	}
 	// Once more, now that no controller changes them.
 	if _, err := p.ensureCopy(ctx, st); err != nil {
 		return err
@@ -54,8 +54,49 @@ func (p *pivot) moveToTarget(ctx context.Context, st location) error {
 	return p.move(ctx)
 }
 
-// awaitMovable waits until a move can succeed: clusterctl refuses a cluster that is still being built, in words that do
-// not name the object. A move that has begun to delete is not held up by anything.
+// move moves what the source has now.
+func (p *pivot) move(ctx context.Context) error {
+	if err := apply.Namespace(ctx, p.cfg, p.say, p.target); err != nil {
+		return fmt.Errorf("cluster %s: %w", p.cfg.ClusterName, err)
+	}
+	inv, err := capi.ReadInventory(ctx, p.source, p.cfg.Namespace)
+	if err != nil {
+		return fmt.Errorf("management cluster: %w", err)
+	}
+	copied, err := p.copy.All()
+	if err != nil {
+		return err
+	}
+	p.say("moving %d objects to cluster %s", len(copied), p.cfg.ClusterName)
+	m := mover{cfg: p.cfg, say: p.say, copy: p.copy, source: p.source, target: p.target, total: len(copied)}
+	if err := m.move(ctx, inv.Moved); err != nil {
+		return fmt.Errorf("move the objects: %w; to continue: %s; to put it back: %s", err, p.tools.Command("pivot"),
+			p.tools.Command("pivot", "--abort"))
+	}
+	return nil
+}
+
+// awaitUnblocked waits while a provider holds an object back that it has to finish with first.
+func (p *pivot) awaitUnblocked(ctx context.Context) error {
+	return wait.Wait{What: "the providers to let their objects be moved", Within: unblockedWithin}.Until(ctx, p.say,
+		func(ctx context.Context) (string, error) {
+			inv, err := capi.ReadInventory(ctx, p.source, p.cfg.Namespace)
+			if err != nil {
+				return "", err
+			}
+			var blocked []string
+			for i := range inv.Moved {
+				if _, is := inv.Moved[i].GetAnnotations()[capi.BlockMove]; is {
+					blocked = append(blocked, fmt.Sprintf("%s has the annotation %s", capi.ObjectKeyOf(&inv.Moved[i]),
+						capi.BlockMove))
+				}
+			}
+			return strings.Join(blocked, "; "), nil
+		})
+}
+
+// awaitMovable waits until a move can succeed: a cluster that is still being built is not moved. A move that has begun
+// to delete is not held up by anything.
 func (p *pivot) awaitMovable(ctx context.Context, st location) error {
 	if len(st.marked) > 0 {
 		return nil
@@ -78,9 +119,8 @@ func (p *pivot) awaitMovable(ctx context.Context, st location) error {
 			}
 			if others := slices.DeleteFunc(inv.Clusters(),
 				func(name string) bool { return name == p.cfg.ClusterName }); len(others) > 0 {
-				return "", wait.Final(fmt.Errorf("namespace %s of the management cluster also holds %s: clusterctl moves a whole "+
-					"namespace, "+
-					"so these would be moved into cluster %s too; bring them elsewhere first", p.cfg.Namespace,
+				return "", wait.Final(fmt.Errorf("namespace %s of the management cluster also holds %s: a pivot moves a whole "+
+					"namespace, so these would be moved into cluster %s too; bring them elsewhere first", p.cfg.Namespace,
 					strings.Join(others, ", "), p.cfg.ClusterName))
 			}
 			return strings.Join(unmovable(inv), "; "), nil
@@ -124,8 +164,9 @@ func unmovable(inv capi.Inventory) []string {
 	return reasons
 }
 
-// tieLoose labels the Secrets that clusterctl would leave behind: those without an owner whose names it does not know.
-// The Talos bundle is one of them when it was made before its cluster, as after a restore.
+// tieLoose labels the Secrets that belong to the cluster by their names alone, so that every mover knows them for its
+// own, also where the Cluster object is gone. The Talos bundle is one of them when it was made before its cluster, as
+// after a restore.
 func (p *pivot) tieLoose(ctx context.Context) error {
 	inv, err := capi.ReadInventory(ctx, p.source, p.cfg.Namespace)
 	if err != nil {
@@ -172,79 +213,4 @@ func (p *pivot) mergedCopy(ctx context.Context, source capi.Inventory) ([]unstru
 		add(&o)
 	}
 	return merged, nil
-}
-
-// move lets clusterctl move, up to the moment when it would unpause the target: that is done in one place only, for a
-// move that came through as for one that died there, and after everything was compared.
-func (p *pivot) move(ctx context.Context) error {
-	c, err := capiinit.NewClusterctl(ctx, p.cfg, p.tools, p.sources)
-	if err != nil {
-		return err
-	}
-	copied, err := p.copy.All()
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	m := &mover{copy: p.copy, say: p.say, total: len(copied), stop: cancel}
-	p.say("moving %d objects to cluster %s", m.total, p.cfg.ClusterName)
-	err = c.Move(ctx, clusterctl.MoveOptions{
-		FromKubeconfig:               clusterctl.Kubeconfig{Path: p.tools.Files.Path(platform.ManagementKubeconfig)},
-		ToKubeconfig:                 clusterctl.Kubeconfig{Path: p.tools.Files.Path(platform.Kubeconfig)},
-		Namespace:                    p.cfg.Namespace,
-		ExperimentalResourceMutators: []cluster.ResourceMutatorFunc{m.mutate},
-	})
-	if err != nil && !m.over {
-		return fmt.Errorf("move the objects: %w; to continue: %s; to put it back: %s", err, p.tools.Command("pivot"),
-			p.tools.Command("pivot", "--abort"))
-	}
-	return nil
-}
-
-// mover receives every object that clusterctl is about to write to the target.
-type mover struct {
-	copy  records.PivotCopy
-	say   flow.Say
-	total int
-	moved map[capi.ObjectKey]bool
-	stop  context.CancelFunc
-	over  bool // everything was created at the target and deleted at the source
-}
-
-var errHeld = errors.New("the target is unpaused by Slipway, once everything was compared")
-
-// mutate mends an object on its way and keeps it in the copy as it goes: then the copy is what the target has to be,
-// whatever a controller still wrote a moment before it saw the pause.
-//
-// An object that an earlier move had begun to delete carries clusterctl's mark in place of all its annotations, and may
-// have a time of deletion, with which the target's API server would refuse it.
-func (m *mover) mutate(o *unstructured.Unstructured) error {
-	key := capi.ObjectKeyOf(o)
-	if o.GetUID() == "" { // no object that was read, but the name of one that is to be unpaused
-		if key.Kind != capi.ClusterKind.GroupKind() {
-			return nil
-		}
-		m.over = true
-		m.stop()
-		return errHeld
-	}
-	if capi.IsMarked(o) {
-		was, err := m.copy.Get(key)
-		if err != nil {
-			return err
-		}
-		if was == nil {
-			return fmt.Errorf("%s has lost its annotations to an earlier move, and there is no copy of it", key)
-		}
-		o.SetAnnotations(was.GetAnnotations())
-	}
-	o.SetDeletionTimestamp(nil)
-	o.SetDeletionGracePeriodSeconds(nil)
-	if m.moved == nil {
-		m.moved = map[capi.ObjectKey]bool{}
-	}
-	m.moved[key] = true
-	m.say("creating %s in the cluster (%d of %d)", key, len(m.moved), m.total)
-	return m.copy.Put(o)
 }

@@ -24,11 +24,10 @@ type Result struct {
 	Servers []int64 // at Hetzner; the same before and after
 }
 
-// Run moves the objects of Cluster API into the cluster that they describe. clusterctl's move is no transaction, so
-// this is one around it: it reads where the objects are, does what comes next, and looks again, until the cluster's own
-// controllers have reconciled it. It takes no outputs of other steps because it must be able to resume where their
-// records are lost or, partially moved, cannot be verified any more: it finds both clusters by their kubeconfigs in the
-// state folder.
+// Run moves the objects of Cluster API into the cluster that they describe. It is one transaction: it reads where the
+// objects are, does what comes next, and looks again, until the cluster's own controllers have reconciled it. It takes no
+// outputs of other steps because it must be able to resume where their records are lost or, partially moved, cannot be
+// verified any more: it finds both clusters by their kubeconfigs in the state folder.
 func Run(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources,
 	observer *situation.Observer, say flow.Say) (Result, error) {
 	p, err := connectClusters(ctx, pivot{cfg: cfg, tools: tools, sources: sources, observer: observer, say: say})
@@ -104,14 +103,19 @@ func (p *pivot) unpauseTarget(ctx context.Context) error {
 // lookingWithin is how long an API server that answers may take to serve every kind that it knows.
 const lookingWithin = time.Minute
 
+// unblockedWithin is how long a provider may hold its objects back from a move, which clusterctl, too, waits for.
+const unblockedWithin = 2 * time.Minute
+
 // Waits are the waits of a pivot; providers are those of the installation of the providers.
 func Waits(c config.Config, providers []flow.Wait) []flow.Wait {
-	waits := []flow.Wait{{For: "both clusters to tell what they hold, twice", Within: 2 * lookingWithin}, wait.Nodes(c)}
+	waits := []flow.Wait{{For: "both clusters to tell what they hold, twice", Within: 2 * lookingWithin}, wait.Nodes(c),
+		{For: "the providers to let their objects be moved", Within: unblockedWithin}, wait.Webhooks(c)}
 	return append(append(waits, providers...),
 		flow.Wait{For: "the cluster's own controllers (NODES_TIMEOUT)", Within: c.NodesTimeout.D()})
 }
 
 // Deadline of a pivot. It leaves wait.Overhead beside the longest time that its waits may add up to by default.
 func Deadline(c config.Config) time.Duration {
-	return 2*c.ProvidersTimeout.D() + 2*c.NodesTimeout.D() + 2*lookingWithin + wait.RetryFor + wait.Overhead
+	return 2*c.ProvidersTimeout.D() + 2*c.NodesTimeout.D() + c.LoadBalancerTimeout.D() + 2*lookingWithin +
+		unblockedWithin + wait.RetryFor + wait.Overhead
 }

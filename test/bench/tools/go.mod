@@ -1,5 +1,5 @@
-// The programs that the guide's Makefile calls, at the versions that go together: clusterctl and helm are those whose
-// libraries Slipway uses, kubectl is the lab's Kubernetes. A module of its own, because Slipway needs none of them.
+// The programs that the guide's Makefile calls, at the versions that go together: clusterctl is of the lab's Cluster API,
+// kubectl of its Kubernetes. A module of its own, because Slipway needs none of them.
 module github.com/slipway-k8s/slipway/test/bench/tools
 
 go 1.26.1

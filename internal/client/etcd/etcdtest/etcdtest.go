@@ -11,8 +11,8 @@ import (
 	"testing"
 
 	"go.etcd.io/etcd/server/v3/lease"
-	"go.etcd.io/etcd/server/v3/mvcc"
-	"go.etcd.io/etcd/server/v3/mvcc/backend"
+	"go.etcd.io/etcd/server/v3/storage/backend"
+	"go.etcd.io/etcd/server/v3/storage/mvcc"
 	"go.uber.org/zap"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -26,7 +26,7 @@ import (
 // a uid it holds the namespace kube-system of a cluster.
 func Snapshot(t testing.TB, to io.Writer, uid string, fill func(mvcc.KV)) (revision int64) {
 	t.Helper()
-	b := backend.NewDefaultBackend(filepath.Join(t.TempDir(), "db"))
+	b := backend.NewDefaultBackend(zap.NewNop(), filepath.Join(t.TempDir(), "db"))
 	defer b.Close()
 	store := mvcc.New(zap.NewNop(), b, &lease.FakeLessor{}, mvcc.StoreConfig{})
 	defer store.Close()
