@@ -25,10 +25,10 @@ const ClusterctlMinor = 10
 
 // Management and Workload are the Kubernetes that Cluster API v1.10 is managed from, and that it manages: the version
 // matrix in its book (docs/book/src/reference/versions.md at v1.10.10).
-func Management() Minors { return Minors{29, 33} }
+func Management() Minors { return Minors{29, 36} }
 
 // Workload is the Kubernetes of the clusters that Cluster API v1.10 manages, see Management.
-func Workload() Minors { return Minors{27, 33} }
+func Workload() Minors { return Minors{27, 36} }
 
 // talosRuns is the Kubernetes that a minor of Talos 1.x runs: siderolabs/talos, pkg/machinery/compatibility at v1.13.0.
 func talosRuns() map[uint64]Minors {

@@ -136,7 +136,7 @@ func TestTheLabSaysWhichKubernetesRuns(t *testing.T) {
 func TestTheLabSaysWhichKubernetesRunsForServers(t *testing.T) {
 	f := labtest.NewFakeLab(t)
 	f.Info.Kubernetes = "v1.32.3"
-	f.Info.KubernetesSets = []lab.KubernetesSet{{For: "v1.32.3", Runs: "v1.32.3"}, {For: "v1.33.5", Runs: "v1.33.13"},
+	f.Info.KubernetesSets = []lab.ProgramSet{{For: "v1.32.3", Runs: "v1.32.3"}, {For: "v1.33.5", Runs: "v1.33.13"},
 		{For: "v1.31.5", Runs: "v1.32.3"}}
 	for configured, want := range map[string]string{"v1.33.13": "", "v1.32.2": "", "v1.33.1": "",
 		"v1.31.0": "the lab runs Kubernetes v1.32.3 for the configured v1.31.0: it has no source of that minor"} {

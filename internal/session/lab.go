@@ -137,6 +137,10 @@ func (s *Session) startLab(ctx context.Context, l *lab.Lab, say flow.Say) (info 
 	if info, err = l.Up(ctx, say); err != nil {
 		return info, err
 	}
+	// Before the repositories are looked at: they have a core from when the lab is given its program.
+	if info, err = l.Add(ctx, lab.Core(), s.Cfg.CAPIVersion, say); err != nil {
+		return info, err
+	}
 	if s.Cfg.GitOps == config.GitOpsFlux {
 		if info, err = l.AddFlux(ctx, s.Cfg.Config, say); err != nil {
 			return info, err
@@ -169,11 +173,12 @@ func (s *Session) ProvideKubernetes(ctx context.Context, version string) error {
 		return err
 	}
 	info, err := l.Answering(ctx)
-	if err != nil || !l.NeedsKubernetes(info, version) {
+	if err != nil || !l.Needs(info, lab.Kubernetes(), version) {
 		return err
 	}
 	return s.Hub.Task("lab", "the programs of another Kubernetes version", func(say flow.Say) error {
-		return l.AddKubernetes(ctx, version, say)
+		_, err := l.Add(ctx, lab.Kubernetes(), version, say)
+		return err
 	})
 }
 
@@ -192,5 +197,5 @@ func (k Cluster) enterLab(tools platform.Tools, client *lab.Client, info lab.Inf
 	}
 	tools.Token = platform.NewSecret(token)
 	tools.Hetzner = HetznerClient(info.HetznerEndpoint, tools.Token, tools.Effects, governor)
-	return cfg, client.Equip(tools), notes, nil
+	return cfg, client.Equip(tools, cfg.KubernetesVersion), notes, nil
 }

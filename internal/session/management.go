@@ -74,13 +74,23 @@ func rehearsedManagement(cfg settings.Configuration, tools platform.Tools, state
 	return tools
 }
 
-// resumeManagement starts a local management cluster again that does not run. What needs it says so if that fails.
+// resumeManagement starts a local management cluster again that does not run, and gives one that does the program of the
+// configured core. What needs it says so if that fails.
 func (s *Session) resumeManagement(ctx context.Context) {
 	provider, ok := s.Tools.Management.(*local.Provider)
 	if !ok {
 		return
 	}
 	name := s.Cfg.ManagementName()
+	if provider.Running(ctx) {
+		err := s.Hub.Task("management", "the programs of the local management cluster", func(say flow.Say) error {
+			return provider.ProvideCore(ctx, say)
+		})
+		if err != nil {
+			s.Hub.Note("management cluster %s was not given Cluster API %s: %v", name, s.Cfg.CAPIVersion, err)
+		}
+		return
+	}
 	if stopped, err := provider.Stopped(ctx, name); err != nil || !stopped {
 		return
 	}

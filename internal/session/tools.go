@@ -118,7 +118,7 @@ func (k Cluster) LocalTools(state statedir.Dir) (tools platform.Tools, err error
 
 func (l Inspection) inLab(ctx context.Context) (Inspection, error) {
 	is := l.LabToInspect(l.Folder)
-	l.Tools.Management = lab.Management{Client: is.Client}
+	l.Tools.Management = lab.Management{Client: is.Client, Kubernetes: l.Cfg.KubernetesVersion}
 	info, err := is.Answering(ctx)
 	if errors.Is(err, lab.ErrDown) {
 		l.Offline = "the lab is down (" + l.Caller.Command("lab", "up") + ")"

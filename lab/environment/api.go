@@ -1,6 +1,7 @@
 package environment
 
 import (
+	"context"
 	"maps"
 	"net/http"
 	"slices"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/lab/control"
 	"github.com/slipway-k8s/slipway/lab/folder"
+	"github.com/slipway-k8s/slipway/lab/programs"
 )
 
 // Info is what the command needs to use the lab.
@@ -34,10 +36,11 @@ type Info struct {
 	Versions map[string]string `json:"versions"`
 	// Offers are all versions of what the repositories offer several of, by the same names.
 	Offers map[string][]string `json:"offers"`
-	// Kubernetes is the version that management clusters run, whichever is configured.
+	// Kubernetes is the version that management clusters run where none is asked for.
 	Kubernetes string `json:"kubernetes"`
-	// KubernetesSets are the versions that servers choose from.
-	KubernetesSets []KubernetesSet `json:"kubernetesSets"`
+	// KubernetesSets are the versions that servers choose from, CoreSets those of Cluster API's core.
+	KubernetesSets []programs.Description `json:"kubernetesSets"`
+	CoreSets       []programs.Description `json:"coreSets"`
 	// Flux is the repository of Flux's manifests; the zero value: the lab has not been given Flux's programs.
 	Flux Flux `json:"flux"`
 	// Gitea is what runs behind Gitea's Pod.
@@ -64,7 +67,8 @@ func (lab *Lab) handler() http.Handler {
 	})
 	lab.faults.serve(handle)
 	mux.HandleFunc("POST /v1/freeze", lab.serveFreeze)
-	handle("PUT /v1/kubernetes", lab.serveKubernetes)
+	handle("PUT /v1/kubernetes", lab.servePrograms(lab.kubernetes, func(context.Context) error { return nil }))
+	handle("PUT /v1/core", lab.servePrograms(lab.core, lab.offerCore))
 	handle("PUT /v1/flux", lab.serveFlux)
 	handle("PUT /v1/gitea", lab.serveGitea)
 	handle("PUT /v1/git", lab.serveGit)
@@ -86,19 +90,20 @@ func (lab *Lab) hetznerHandler() http.Handler {
 
 func (lab *Lab) info() Info {
 	s := lab.state.Slot()
-	first := rangesOf(s, 0)
+	first, offer := rangesOf(s, 0), lab.offer.get()
 	return Info{
 		PID: lab.cfg.Network.PID(), StartedAt: lab.started,
 		HetznerEndpoint: "http://" + s.HetznerAPI() + "/v1", Proxy: lab.proxyURL(), CAFile: lab.caFile(), Token: lab.token,
 		NetworkCIDR: first.NetworkCIDR, ControlPlaneCIDR: first.ControlPlaneCIDR,
 		PodCIDR: first.PodCIDR, ServiceCIDR: first.ServiceCIDR, Clusters: lab.clusterRanges(),
-		ProviderRepository: lab.offer.Providers,
-		CertManagerURL:     lab.offer.CertManager, CertManagerVersion: lab.offer.CertManagerVersion,
+		ProviderRepository: offer.Providers,
+		CertManagerURL:     offer.CertManager, CertManagerVersion: offer.CertManagerVersion,
 		ChartRepositories: lab.chartRepositories(),
-		Versions:          lab.offer.Versions,
-		Offers:            lab.offer.Offers,
-		Kubernetes:        versionOf(lab.programInfo, "kube-apiserver"),
-		KubernetesSets:    lab.kubernetesSets(),
+		Versions:          offer.Versions,
+		Offers:            offer.Offers,
+		Kubernetes:        lab.kubernetes.List()[0].Version(),
+		KubernetesSets:    lab.kubernetes.Describe(),
+		CoreSets:          lab.core.Describe(),
 		Flux:              lab.flux.get(),
 		Gitea:             lab.giteaInfo(),
 		Git:               lab.git.info,
@@ -109,7 +114,7 @@ func (lab *Lab) info() Info {
 
 // notes are the current limitations of the lab that its user should know.
 func (lab *Lab) notes() []string {
-	notes := slices.Clone(lab.offer.Notes)
+	notes := slices.Clone(lab.offer.get().Notes)
 	if lab.git.missing != "" {
 		notes = append(notes, lab.git.missing)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/slipway-k8s/slipway/lab/folder"
 	"github.com/slipway-k8s/slipway/lab/gitea"
 	"github.com/slipway-k8s/slipway/lab/kubelet"
+	"github.com/slipway-k8s/slipway/lab/programs"
 )
 
 // giteaLab is a lab that may run Gitea's program, which this test builds.
@@ -27,9 +28,10 @@ func giteaLab(t *testing.T) *Lab {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	lab := &Lab{cfg: Config{Dir: t.TempDir(), Gitea: filepath.Join(dir, "bin")}, held: &folder.Held{}}
+	lab := &Lab{cfg: Config{Dir: t.TempDir(), Gitea: filepath.Join(dir, "bin")}, held: &folder.Held{},
+		core: programs.NewSets(programs.Core())}
 	lab.programs = append(lab.programs, kubelet.GiteaProgram(lab.cfg.Gitea, lab.realGitea.Load))
-	lab.programs = append(lab.programs, kubelet.DefaultPrograms()...)
+	lab.programs = append(lab.programs, kubelet.DefaultPrograms(lab.core)...)
 	t.Cleanup(func() {
 		if err := lab.held.Release(); err != nil {
 			t.Error(err)

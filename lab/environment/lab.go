@@ -24,7 +24,6 @@ import (
 	"github.com/slipway-k8s/slipway/lab/pki"
 	"github.com/slipway-k8s/slipway/lab/proc"
 	"github.com/slipway-k8s/slipway/lab/programs"
-	"github.com/slipway-k8s/slipway/lab/repository"
 	"github.com/slipway-k8s/slipway/lab/rescue"
 	"github.com/slipway-k8s/slipway/lab/sandbox"
 	"github.com/slipway-k8s/slipway/lab/slot"
@@ -35,7 +34,8 @@ import (
 type Config struct {
 	Dir        string            // the lab's folder; all its files are in it
 	Bin        string            // folder of the upstream programs
-	Kubernetes []Kubernetes      // further Kubernetes programs, of other versions than those in Bin
+	Kubernetes []programs.Given  // programs of Kubernetes, the first one that is used where no version is asked for
+	Core       []programs.Given  // programs of Cluster API's core, likewise; none: those in Bin, as of Kubernetes
 	Lab        string            // the lab's own binary, for stand-ins in Pods
 	Flux       string            // folder of the programs of Flux's controllers, which need not exist; empty: none
 	Gitea      string            // folder of Gitea's program, which need not exist; empty: none
@@ -75,7 +75,7 @@ type Lab struct {
 	shared    string
 	faults    *faults
 
-	offer       repository.Contents // providers and charts
+	offer       repositoryOffer
 	flux        fluxOffer
 	realGitea   atomic.Bool // Gitea itself runs, not the stand-in
 	git         gitOffer
@@ -85,7 +85,8 @@ type Lab struct {
 	imageBuild  ImageBuild
 	managements *management.Clusters
 	programInfo []programs.Program // of the upstream programs
-	kubernetes  *programs.Kubernetes
+	kubernetes  *programs.Sets
+	core        *programs.Sets
 	held        *folder.Held // the folders of programs, until the lab has ended
 
 	stopOnce sync.Once
@@ -122,16 +123,14 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	if err != nil {
 		return err
 	}
-	kubernetes, err := programs.NewKubernetes(cfg.Bin)
-	if err != nil {
+	lab := &Lab{cfg: cfg, kubernetes: programs.NewSets(programs.Kubernetes()), core: programs.NewSets(programs.Core()),
+		held: held, started: time.Now(), processes: proc.New(), registry: kubelet.NewRegistry(),
+		outages: egress.NewOutages(), programInfo: upstream, stopping: make(chan struct{}), down: make(chan struct{})}
+	if err := lab.kubernetes.AddAll(cfg.Kubernetes, cfg.Bin, held.Hold); err != nil {
 		return err
 	}
-	lab := &Lab{cfg: cfg, kubernetes: kubernetes, held: held, started: time.Now(), processes: proc.New(), registry: kubelet.NewRegistry(),
-		outages: egress.NewOutages(), programInfo: upstream, stopping: make(chan struct{}), down: make(chan struct{})}
-	for _, k := range cfg.Kubernetes {
-		if err := lab.addKubernetes(k); err != nil {
-			return err
-		}
+	if err := lab.core.AddAll(cfg.Core, cfg.Bin, held.Hold); err != nil {
+		return err
 	}
 	lab.faults = newFaults(lab)
 	lab.tryApart()
@@ -157,7 +156,7 @@ func Run(ctx context.Context, cfg Config) (err error) {
 		lab.programs = append(lab.programs, kubelet.GiteaProgram(cfg.Gitea, lab.realGitea.Load))
 	}
 	lab.programs = append(lab.programs, kubelet.CommandProgram(lab.path("command", "slipway"), lab.path("repository")))
-	lab.programs = append(lab.programs, lab.cfg.Originals.Programs(kubelet.DefaultPrograms())...)
+	lab.programs = append(lab.programs, lab.cfg.Originals.Programs(kubelet.DefaultPrograms(lab.core))...)
 	// After an error, too, no process survives the lab.
 	defer func() { err = errors.Join(err, lab.processes.StopAll(context.WithoutCancel(ctx), 0)) }()
 	return lab.run(ctx)
@@ -197,8 +196,9 @@ func (lab *Lab) run(ctx context.Context) (err error) {
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
 	lab.managements = management.New(life, management.Config{
-		Dir: lab.cfg.Dir, Sockets: lab.sockets, Bin: lab.cfg.Bin, Lab: lab.cfg.Lab, ProviderID: "lab://",
-		Network: lab.cfg.Network, State: lab.state, Processes: lab.processes, Registry: lab.registry, Outages: lab.outages,
+		Dir: lab.cfg.Dir, Sockets: lab.sockets, Bin: lab.cfg.Bin, Kubernetes: lab.kubernetes, Lab: lab.cfg.Lab,
+		ProviderID: "lab://",
+		Network:    lab.cfg.Network, State: lab.state, Processes: lab.processes, Registry: lab.registry, Outages: lab.outages,
 		Sandboxes: lab.sandboxes, Programs: lab.programs, PodEnv: lab.podEnv(), Latency: lab.cfg.Latency.kubelet(),
 		BeforePods: lab.awaitServed, Log: lab.cfg.Log,
 	})

@@ -13,7 +13,6 @@ import (
 	"github.com/slipway-k8s/slipway/lab/kubelet"
 	"github.com/slipway-k8s/slipway/lab/originals"
 	"github.com/slipway-k8s/slipway/lab/plane"
-	"github.com/slipway-k8s/slipway/lab/programs"
 )
 
 // Part is a part of the lab and how faithful it is.
@@ -23,20 +22,9 @@ type Part struct {
 	Detail   string `json:"detail"`
 }
 
-// programNames are the upstream programs, in the order in which the status lists them.
+// programNames are the upstream programs of which a lab has one version.
 var programNames = []string{
-	plane.ProgramEtcd, "kube-apiserver", "kube-controller-manager", "kube-scheduler",
-	"cluster-api", "cluster-api-bootstrap-provider-talos", "cluster-api-control-plane-provider-talos",
-}
-
-// versionOf is the version of a program.
-func versionOf(all []programs.Program, file string) string {
-	for _, p := range all {
-		if p.File == file {
-			return p.Version
-		}
-	}
-	return ""
+	plane.ProgramEtcd, "cluster-api-bootstrap-provider-talos", "cluster-api-control-plane-provider-talos",
 }
 
 // parts are the parts of the lab.
@@ -46,13 +34,8 @@ func (lab *Lab) parts() []Part {
 	for _, p := range lab.programInfo {
 		origins[p.File] = p.Origin()
 	}
-	for _, p := range []struct{ name, file string }{
-		{"etcd", plane.ProgramEtcd}, {"kube-apiserver", "kube-apiserver"},
-		{"kube-controller-manager", "kube-controller-manager"}, {"kube-scheduler", "kube-scheduler"},
-	} {
-		parts = append(parts, Part{p.name, kubelet.Real, origins[p.file] + ", unmodified"})
-	}
-	parts = append(parts, lab.kubernetesParts()...)
+	parts = append(parts, Part{"etcd", kubelet.Real, origins[plane.ProgramEtcd] + ", unmodified"})
+	parts = append(parts, setParts(lab.kubernetes, "servers", lab.kubernetes.Kind().Files...)...)
 	parts = append(parts, lab.imageParts(origins)...)
 	time := "simulated delays are one or two seconds, the stand-ins poll 20 times as often, the rate limit's " +
 		"hour has 3 minutes"
@@ -97,6 +80,10 @@ func (lab *Lab) imageParts(origins map[string]string) (parts []Part) {
 		}
 		if p.Tag == "" && slices.ContainsFunc(counting[:i], func(o kubelet.Program) bool { return o.Image == p.Image }) {
 			others = append(others, path.Base(p.Image))
+			continue
+		}
+		if p.Folder != nil {
+			parts = append(parts, setParts(lab.core, "Pods", path.Base(p.Image))...)
 			continue
 		}
 		file := p.Exec

@@ -34,6 +34,8 @@ type Data struct {
 type Cluster struct {
 	Name  string `json:"name"`
 	Index int    `json:"index"` // of a management cluster's address, of a workload cluster's ranges
+	// Kubernetes is the version that a management cluster was created for; empty: none was asked for.
+	Kubernetes string `json:"kubernetes,omitempty"`
 }
 
 const stateVersion = 1

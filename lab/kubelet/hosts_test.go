@@ -165,7 +165,7 @@ func TestKeptVolumes(t *testing.T) {
 // A program counts while it says so.
 func TestProgramThatCountsNow(t *testing.T) {
 	on := false
-	programs := append([]Program{GiteaProgram("/programs", func() bool { return on })}, DefaultPrograms()...)
+	programs := append([]Program{GiteaProgram("/programs", func() bool { return on })}, DefaultPrograms(nil)...)
 	for _, want := range []string{StandIn, Real} {
 		if p, ok := Match(programs, "docker.gitea.com/gitea:1.27.0-rootless"); !ok || p.Fidelity != want {
 			t.Errorf("%v is %s, want %s", on, p.Fidelity, want)

@@ -185,7 +185,14 @@ func (c *container) arguments(l *launch, env map[string]string) ([]string, error
 
 func (c *container) executable() (string, error) {
 	cfg, name := c.p.k.cfg, c.program.Exec
-	file := filepath.Join(cfg.Bin, name)
+	folder := cfg.Bin
+	if c.program.Folder != nil {
+		var err error
+		if folder, err = c.program.Folder(tagOf(c.spec.Image)); err != nil {
+			return "", fmt.Errorf("program %q for image %s: %w", name, c.spec.Image, err)
+		}
+	}
+	file := filepath.Join(folder, name)
 	switch {
 	case name == labProgram:
 		file = cfg.Lab

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/slipway-k8s/slipway/lab/gitea"
+	"github.com/slipway-k8s/slipway/lab/programs"
 )
 
 // Program maps an image to an executable that runs in its place.
@@ -36,6 +37,8 @@ type Program struct {
 	Tag string
 	// Exec is an absolute path, a program in the lab's folder of programs, or "lab" for the lab's own binary.
 	Exec string
+	// Folder is the folder of Exec for a tag of the image; nil: the lab's folder of programs.
+	Folder func(tag string) (string, error)
 	// Prefix goes before the container's arguments: a sub command.
 	Prefix []string
 	// Args go after the container's arguments, so that of a flag given twice these win.
@@ -80,11 +83,11 @@ const (
 
 // DefaultPrograms returns the built-in mapping of a lab: UpstreamPrograms, and the stand-ins, which are sub commands of
 // the lab's binary. A mapping of one's own goes before it; the first match counts.
-func DefaultPrograms() []Program {
+func DefaultPrograms(core *programs.Sets) []Program {
 	standIn := func(image, command string, args ...string) Program {
 		return Program{Image: image, Exec: labProgram, Prefix: []string{command}, Args: args, Fidelity: StandIn}
 	}
-	return append(UpstreamPrograms(),
+	return append(UpstreamPrograms(core),
 		standIn("ghcr.io/syself/caph", "caph",
 			"--leader-elect=false",
 			"--metrics-bind-address=0",
@@ -111,11 +114,12 @@ func noted(note string, p Program) Program {
 	return p
 }
 
-// UpstreamPrograms maps the images of the three provider managers to the unmodified programs in the folder of programs.
+// UpstreamPrograms maps the images of the three provider managers to the unmodified programs in the folder of programs,
+// that of Cluster API's core to the program of the version that the image's tag names.
 //
-// The flags are those of the managers' main.go (Cluster API v1.10.10, CABPT v0.6.12, CACPPT v0.5.13). Leader election
-// is off: it would delay a manager that starts again by the time of its lease.
-func UpstreamPrograms() []Program {
+// The flags are those of the managers' main.go (Cluster API v1.10.10 and v1.13.6, CABPT v0.6.12, CACPPT v0.5.13).
+// Leader election is off: it would delay a manager that starts again by the time of its lease.
+func UpstreamPrograms(core *programs.Sets) []Program {
 	manager := func(image, exec string, more ...string) Program {
 		return Program{
 			Image: image, Exec: exec, Fidelity: Real,
@@ -128,8 +132,13 @@ func UpstreamPrograms() []Program {
 			}, more...),
 		}
 	}
+	capi := manager("registry.k8s.io/cluster-api/cluster-api-controller", "cluster-api", "--leader-elect=false")
+	capi.Folder = func(tag string) (string, error) {
+		set, err := core.Choose(tag)
+		return set.Bin, err
+	}
 	return []Program{
-		manager("registry.k8s.io/cluster-api/cluster-api-controller", "cluster-api", "--leader-elect=false"),
+		capi,
 		manager("ghcr.io/siderolabs/cluster-api-talos-controller",
 			"cluster-api-bootstrap-provider-talos", "--enable-leader-election=false"),
 		manager("ghcr.io/siderolabs/cluster-api-control-plane-talos-controller",
@@ -228,10 +237,10 @@ func (p Program) texts() []string {
 }
 
 // Match returns the first program for an image, which may carry a tag and a digest.
-func Match(programs []Program, image string) (Program, bool) {
+func Match(all []Program, image string) (Program, bool) {
 	bare, tag := SplitImage(image)
 	full := qualifiedImage(bare)
-	for _, p := range programs {
+	for _, p := range all {
 		if p.Tag != "" && p.Tag != tag || p.When != nil && !p.When() {
 			continue
 		}

@@ -33,7 +33,7 @@ func TestMatch(t *testing.T) {
 }
 
 func TestDefaultProgramsAreValid(t *testing.T) {
-	for _, p := range DefaultPrograms() {
+	for _, p := range DefaultPrograms(nil) {
 		if err := p.Validate(); err != nil {
 			t.Errorf("%s: %v", p.Image, err)
 		}
@@ -43,7 +43,7 @@ func TestDefaultProgramsAreValid(t *testing.T) {
 // TestDefaultFlags holds the built-in mapping against the programs themselves.
 func TestDefaultFlags(t *testing.T) {
 	bin := planetest.Bin(t)
-	for _, p := range DefaultPrograms() {
+	for _, p := range DefaultPrograms(nil) {
 		if p.Exec == labProgram {
 			continue
 		}

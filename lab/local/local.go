@@ -5,6 +5,7 @@ package local
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -12,6 +13,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -23,6 +25,7 @@ import (
 	"github.com/slipway-k8s/slipway/lab/management"
 	"github.com/slipway-k8s/slipway/lab/netns"
 	"github.com/slipway-k8s/slipway/lab/proc"
+	"github.com/slipway-k8s/slipway/lab/programs"
 	"github.com/slipway-k8s/slipway/lab/sandbox"
 	"github.com/slipway-k8s/slipway/lab/slot"
 )
@@ -31,8 +34,12 @@ import (
 type Config struct {
 	Dir string // its folder; all files are in it
 	Bin string // folder of the upstream programs
+	// Kubernetes and Core are programs of Kubernetes and of Cluster API's core; none: those in Bin.
+	Kubernetes, Core []programs.Given
 	// Programs runs for images, besides kubelet.UpstreamPrograms. A Pod of any other image does not start.
 	Programs []kubelet.Program
+	// StandIns makes a mapping with stand-ins of the built-in one; nil: there are none.
+	StandIns func([]kubelet.Program) []kubelet.Program
 	// Lab is the lab's own binary, for stand-ins among the programs; empty: there are none.
 	Lab     string
 	PodEnv  map[string]string // environment of every Pod, besides the proxy
@@ -56,6 +63,9 @@ type Info struct {
 	Isolation string    `json:"isolation"`
 	Listeners []string  `json:"listeners"` // addresses on the host's loopback
 	Clusters  []string  `json:"clusters"`
+	// KubernetesSets are the versions of Kubernetes that it has, CoreSets those of Cluster API's core.
+	KubernetesSets []programs.Description `json:"kubernetesSets"`
+	CoreSets       []programs.Description `json:"coreSets"`
 }
 
 // daemon runs management clusters.
@@ -65,6 +75,10 @@ type daemon struct {
 	sockets   string
 	processes *proc.Supervisor
 	clusters  *management.Clusters
+
+	mapping          []kubelet.Program // besides kubelet.UpstreamPrograms
+	kubernetes, core *programs.Sets
+	held             *folder.Held // the folders of programs, until the daemon has ended
 
 	endOnce  sync.Once
 	down     chan struct{} // closed when a command has ended the daemon
@@ -94,13 +108,23 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	defer func() { err = errors.Join(err, unlock()) }()
 	held := &folder.Held{}
 	defer func() { err = errors.Join(err, held.Release()) }()
-	for _, programs := range append(kubelet.Files(cfg.Programs), cfg.Bin) {
-		if err := held.Hold(programs); err != nil {
+	d := &daemon{cfg: cfg, started: time.Now(), processes: proc.New(), down: make(chan struct{}), held: held,
+		kubernetes: programs.NewSets(programs.Kubernetes()), core: programs.NewSets(programs.Core())}
+	d.mapping = slices.Clone(cfg.Programs)
+	if cfg.StandIns != nil {
+		d.mapping = append(d.mapping, cfg.StandIns(kubelet.DefaultPrograms(d.core))...)
+	}
+	for _, file := range append(kubelet.Files(d.mapping), cfg.Bin) {
+		if err := held.Hold(file); err != nil {
 			return err
 		}
 	}
-
-	d := &daemon{cfg: cfg, started: time.Now(), processes: proc.New(), down: make(chan struct{})}
+	if err := d.kubernetes.AddAll(cfg.Kubernetes, cfg.Bin, held.Hold); err != nil {
+		return err
+	}
+	if err := d.core.AddAll(cfg.Core, cfg.Bin, held.Hold); err != nil {
+		return err
+	}
 	// After an error, too, no process survives the daemon.
 	defer func() { err = errors.Join(err, d.processes.StopAll(context.WithoutCancel(ctx), 0)) }()
 	return d.run(ctx, sandboxes)
@@ -147,7 +171,7 @@ func (d *daemon) run(ctx context.Context, sandboxes *sandbox.Runtime) (err error
 		Dir: cfg.Dir, Sockets: d.sockets, Bin: cfg.Bin, Lab: cfg.Lab, ProviderID: "local://", APIPort: apiPort, Durable: true,
 		Network: cfg.Network, State: state, Processes: d.processes, Registry: kubelet.NewRegistry(),
 		Outages: egress.NewOutages(), Sandboxes: sandboxes,
-		Programs: append(append([]kubelet.Program{}, cfg.Programs...), kubelet.UpstreamPrograms()...), RefuseUnmapped: true,
+		Programs: append(d.mapping, kubelet.UpstreamPrograms(d.core)...), RefuseUnmapped: true, Kubernetes: d.kubernetes,
 		PodEnv: env, Latency: kubelet.Latency{Restart: time.Second, RestartMost: time.Minute}, Log: cfg.Log,
 	})
 	p := &proxy{dial: cfg.Network.Dial, log: cfg.Log, refusals: map[string]string{},
@@ -197,6 +221,8 @@ func (d *daemon) handler() http.Handler {
 	mux := http.NewServeMux()
 	control.Handle(mux, "GET /v1/info", func(*http.Request) (any, error) { return d.info(), nil })
 	d.clusters.Serve(mux)
+	control.Handle(mux, "PUT /v1/kubernetes", d.serve(d.kubernetes))
+	control.Handle(mux, "PUT /v1/core", d.serve(d.core))
 	control.Handle(mux, "POST /v1/down", func(*http.Request) (any, error) {
 		defer d.endOnce.Do(func() { close(d.down) })
 		return struct{}{}, d.stop()
@@ -204,9 +230,28 @@ func (d *daemon) handler() http.Handler {
 	return mux
 }
 
+// serve adds programs to the running daemon.
+func (d *daemon) serve(sets *programs.Sets) func(*http.Request) (any, error) {
+	return func(r *http.Request) (any, error) {
+		var given programs.Given
+		err := json.NewDecoder(r.Body).Decode(&given)
+		if err == nil {
+			err = d.held.Hold(given.Bin)
+		}
+		if err == nil {
+			err = sets.Add(given.For, given.Bin)
+		}
+		if err != nil {
+			return nil, control.BadRequest(err)
+		}
+		return d.info(), nil
+	}
+}
+
 func (d *daemon) info() Info {
 	info := Info{PID: d.cfg.Network.PID(), StartedAt: d.started, Isolation: d.cfg.Network.Isolation(),
-		Listeners: d.cfg.Network.Listeners(), Clusters: []string{}}
+		Listeners: d.cfg.Network.Listeners(), Clusters: []string{},
+		KubernetesSets: d.kubernetes.Describe(), CoreSets: d.core.Describe()}
 	for _, c := range d.clusters.List() {
 		info.Clusters = append(info.Clusters, c.Name())
 	}

@@ -82,13 +82,17 @@ func (m *Cluster) start(ctx context.Context) error {
 	if m.expose, err = cfg.Network.Expose(ctx, net.JoinHostPort(m.address(), cmp.Or(cfg.APIPort, plane.APIPort))); err != nil {
 		return err
 	}
+	kubernetes, err := cfg.kubernetesFor(m.spec)
+	if err != nil {
+		return err
+	}
 	services := egress.NewServices(m.Name(), cfg.Registry, cfg.Outages)
 	socket, err := m.startEgress(ctx, services)
 	if err != nil {
 		return err
 	}
 	m.plane, err = plane.StartSingle(ctx, cfg.Processes, plane.SingleConfig{
-		Cluster: m.Name(), Bin: cfg.Bin, Dir: m.dir(), LogDir: cfg.path("logs", m.Name()),
+		Cluster: m.Name(), Bin: cfg.Bin, Kubernetes: kubernetes, Dir: m.dir(), LogDir: cfg.path("logs", m.Name()),
 		Address: m.address(), Port: cfg.APIPort, Durable: cfg.Durable,
 		ServiceCIDR:  cfg.State.Slot().ManagementServiceCIDR().String(),
 		EgressSocket: socket,
@@ -114,6 +118,16 @@ func (m *Cluster) start(ctx context.Context) error {
 		return err
 	}
 	return m.awaitNode(ctx, admin)
+}
+
+// kubernetesFor is the folder of the Kubernetes programs of a cluster. A cluster that records no version was created by
+// an older lab, of the version that was its first.
+func (c Config) kubernetesFor(spec folder.Cluster) (string, error) {
+	if spec.Kubernetes == "" {
+		return c.Kubernetes.List()[0].Bin, nil
+	}
+	set, err := c.Kubernetes.Choose(spec.Kubernetes)
+	return set.Bin, err
 }
 
 // startEgress serves the proxy through which the kube-apiserver reaches Services.

@@ -3,8 +3,10 @@ package management
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"path/filepath"
@@ -19,6 +21,7 @@ import (
 	"github.com/slipway-k8s/slipway/lab/kubelet"
 	"github.com/slipway-k8s/slipway/lab/netns"
 	"github.com/slipway-k8s/slipway/lab/proc"
+	"github.com/slipway-k8s/slipway/lab/programs"
 	"github.com/slipway-k8s/slipway/lab/sandbox"
 	"github.com/slipway-k8s/slipway/lab/slot"
 )
@@ -28,7 +31,9 @@ type Config struct {
 	Dir     string // the daemon's folder; a cluster's data are in management/<name>, its logs in logs and clusters
 	Sockets string // folder of the Unix sockets
 	Bin     string // folder of the upstream programs
-	Lab     string // the lab's own binary, for stand-ins in Pods; empty: there are none
+	// Kubernetes are the programs of their control planes.
+	Kubernetes *programs.Sets
+	Lab        string // the lab's own binary, for stand-ins in Pods; empty: there are none
 	// ProviderID begins the provider IDs of Nodes: "lab://".
 	ProviderID string
 	// APIPort is the port of kube-apiservers; empty: plane.APIPort.
@@ -134,20 +139,20 @@ func (m *Cluster) await(ctx context.Context) error {
 	}
 }
 
-// Ensure creates a cluster or finds it, and returns it when it is ready. If the client gives up, the start continues; a
-// failed start is tried again.
-func (s *Clusters) Ensure(ctx context.Context, name string) (*Cluster, error) {
+// Ensure creates a cluster of a version of Kubernetes (empty: the first that there is) or finds it, and returns it when
+// it is ready. If the client gives up, the start continues; a failed start is tried again.
+func (s *Clusters) Ensure(ctx context.Context, name, kubernetes string) (*Cluster, error) {
 	if problems := validation.IsDNS1123Label(name); len(problems) > 0 {
 		return nil, control.BadRequest(fmt.Errorf("management cluster name %q: %s", name, problems[0]))
 	}
-	m, err := s.ensureBegun(ctx, name)
+	m, err := s.ensureBegun(ctx, name, kubernetes)
 	if err != nil {
 		return nil, err
 	}
 	return m, m.await(ctx)
 }
 
-func (s *Clusters) ensureBegun(ctx context.Context, name string) (*Cluster, error) {
+func (s *Clusters) ensureBegun(ctx context.Context, name, kubernetes string) (*Cluster, error) {
 	s.changing.Lock()
 	defer s.changing.Unlock()
 	if s.stopped {
@@ -162,7 +167,12 @@ func (s *Clusters) ensureBegun(ctx context.Context, name string) (*Cluster, erro
 		}
 		return s.begin(m.spec, atOnce), nil
 	}
-	spec := folder.Cluster{Name: name}
+	if kubernetes != "" {
+		if _, err := s.cfg.Kubernetes.Choose(kubernetes); err != nil {
+			return nil, control.BadRequest(fmt.Errorf("create management cluster %s: %w", name, err))
+		}
+	}
+	spec := folder.Cluster{Name: name, Kubernetes: kubernetes}
 	err := s.cfg.State.Update(func(d *folder.Data) error {
 		for i := 1; i <= slot.MaxManagement; i++ {
 			if !slices.ContainsFunc(d.Management, func(o folder.Cluster) bool { return o.Index == i }) {
@@ -277,13 +287,20 @@ func describe(m *Cluster, err error) (any, error) {
 	return Description{Name: m.Name(), Kubeconfig: string(kubeconfig), Endpoint: m.Endpoint()}, nil
 }
 
-// Serve adds the clusters to a control API: GET, PUT (create it, or find it) and DELETE of /v1/management/{name}.
+// Serve adds the clusters to a control API: GET, PUT (create it, of the version of Kubernetes that the body names, or find
+// it) and DELETE of /v1/management/{name}.
 func (s *Clusters) Serve(mux *http.ServeMux) {
 	control.Handle(mux, "GET /v1/management/{name}", func(r *http.Request) (any, error) {
 		return describe(s.Get(r.Context(), r.PathValue("name")))
 	})
 	control.Handle(mux, "PUT /v1/management/{name}", func(r *http.Request) (any, error) {
-		return describe(s.Ensure(r.Context(), r.PathValue("name")))
+		var wanted struct {
+			Kubernetes string `json:"kubernetes"`
+		}
+		if err := json.NewDecoder(r.Body).Decode(&wanted); err != nil && !errors.Is(err, io.EOF) {
+			return nil, control.BadRequest(fmt.Errorf("read the request: %w", err))
+		}
+		return describe(s.Ensure(r.Context(), r.PathValue("name"), wanted.Kubernetes))
 	})
 	control.Handle(mux, "DELETE /v1/management/{name}", func(r *http.Request) (any, error) {
 		// A removal is finished even if the client closes the connection.

@@ -51,7 +51,7 @@ func loaded(t *testing.T) (originals.Set, string) {
 // Each version has its own program; an image of another version and one of a project without release have the stand-in.
 func TestPrograms(t *testing.T) {
 	set, dir := loaded(t)
-	mapping := set.Programs(kubelet.DefaultPrograms())
+	mapping := set.Programs(kubelet.DefaultPrograms(nil))
 	for image, want := range map[string]string{
 		"ghcr.io/syself/caph:v1.0.7":                                   filepath.Join(dir, "v1.0.7", "bin", "caph") + " run: from the image",
 		"ghcr.io/syself/caph:v1.0.12":                                  filepath.Join(dir, "v1.0.12", "bin", "caph") + " run: from the image",
@@ -81,7 +81,7 @@ func TestWithout(t *testing.T) {
 	}
 	for image, want := range map[string]string{"ghcr.io/syself/caph:v1.0.7": "no namespaces",
 		"ghcr.io/siderolabs/talos-cloud-controller-manager:v1.12.0": "it could not be fetched"} {
-		if p, _ := kubelet.Match(set.Programs(kubelet.DefaultPrograms()), image); p.Fidelity != kubelet.StandIn || p.Note != want {
+		if p, _ := kubelet.Match(set.Programs(kubelet.DefaultPrograms(nil)), image); p.Fidelity != kubelet.StandIn || p.Note != want {
 			t.Errorf("%s runs %+v", image, p)
 		}
 	}

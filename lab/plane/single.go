@@ -1,6 +1,7 @@
 package plane
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 type SingleConfig struct {
 	Cluster      string
 	Bin          string
+	Kubernetes   string // folder of the Kubernetes programs; empty: Bin
 	Dir          string // everything that the cluster is: keys, certificates, etcd's data; 0700
 	LogDir       string
 	Address      string
@@ -65,7 +67,7 @@ func StartSingle(ctx context.Context, super *proc.Supervisor, cfg SingleConfig) 
 		return fail(err)
 	}
 	p, err := Start(ctx, super, Config{
-		Cluster: cfg.Cluster, Bin: cfg.Bin, Dir: filepath.Join(cfg.Dir, "plane"), LogDir: cfg.LogDir,
+		Cluster: cfg.Cluster, Bin: cmp.Or(cfg.Kubernetes, cfg.Bin), Dir: filepath.Join(cfg.Dir, "plane"), LogDir: cfg.LogDir,
 		Address: cfg.Address, Port: cfg.Port, SANs: cfg.SANs,
 		Etcd: EtcdClient{Endpoints: []string{etcd.cfg.ClientURL()}, CA: keys.etcd.Cert(), Pair: client},
 		CA:   keys.cluster, Aggregator: keys.aggregator, ServiceAccountKey: keys.serviceAccount,

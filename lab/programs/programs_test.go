@@ -54,7 +54,7 @@ func kubernetesIn(t *testing.T, version string) string {
 	t.Helper()
 	bin := t.TempDir()
 	var list []string
-	for _, file := range KubernetesFiles() {
+	for _, file := range Kubernetes().Files {
 		if err := os.WriteFile(filepath.Join(bin, file), nil, 0o700); err != nil {
 			t.Fatal(err)
 		}
@@ -69,8 +69,8 @@ func kubernetesIn(t *testing.T, version string) string {
 
 func TestServersChooseByVersion(t *testing.T) {
 	first, other := kubernetesIn(t, "v1.32.3"), kubernetesIn(t, "v1.33.13")
-	k, err := NewKubernetes(first)
-	if err != nil {
+	k := NewSets(Kubernetes())
+	if err := k.AddOwn(first); err != nil {
 		t.Fatal(err)
 	}
 	choose := func(wanted, bin string, standsIn bool) {
@@ -87,7 +87,7 @@ func TestServersChooseByVersion(t *testing.T) {
 		}
 	}
 	choose("v1.32.2", first, false)
-	_, err = k.Choose("v1.33.5")
+	_, err := k.Choose("v1.33.5")
 	for _, says := range []string{"v1.33.5", "only of v1.32.3", "lab build KUBERNETES_VERSION=v1.33.5"} {
 		if err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("a minor that is not there: %v, want %q", err, says)

@@ -237,7 +237,7 @@ transformations: [{name: web, labels: {a: b}}]
 // TestImagesAreMapped: what runs in the lab as a process is known to its
 // kubelet, under the name that the manifests and charts give it.
 func TestImagesAreMapped(t *testing.T) {
-	programs := kubelet.DefaultPrograms()
+	programs := kubelet.DefaultPrograms(nil)
 	images := []string{"ghcr.io/syself/caph:" + caphVersion,
 		"quay.io/jetstack/cert-manager-controller:" + DefaultCertManagerVersion}
 	for _, p := range providers {

@@ -27,18 +27,37 @@ type Module struct {
 // program's module that manifests are made from.
 const keptFolder = "modules"
 
-// Modules finds the modules that the provider programs in bin were built from.
+// Modules finds the modules that the provider programs in bin were built from, and those of Cluster API's core in some
+// folders.
 //
 // The programs' build information names their modules and versions, or the list of a set out of images does, so that
 // manifest and program always match. The Go module cache had the modules when the programs were built or fetched. The
 // first call copies the needed files to bin, so that a lab that is started later, elsewhere or without Go still finds
 // them. A version of a module never changes, so the copy stays valid.
-func Modules(ctx context.Context, bin string) ([]Module, error) {
+func Modules(ctx context.Context, bin string, coreFolders ...string) ([]Module, error) {
+	modules, err := coreModules(ctx, coreFolders)
+	if err != nil {
+		return nil, err
+	}
 	var wanted []toolModule
-	for _, p := range providers {
+	for _, p := range providers[core+1:] {
 		wanted = append(wanted, toolModule{program: p.program, module: p.module})
 	}
-	return modulesOf(ctx, bin, wanted)
+	others, err := modulesOf(ctx, bin, wanted)
+	return append(modules, others...), err
+}
+
+// coreModules finds the modules of the programs of Cluster API's core in some folders.
+func coreModules(ctx context.Context, folders []string) (all []Module, err error) {
+	p := providers[core]
+	for _, bin := range folders {
+		found, err := modulesOf(ctx, bin, []toolModule{{program: p.program, module: p.module}})
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, found...)
+	}
+	return all, nil
 }
 
 // toolModule is a program and the module that it was built from.

@@ -27,6 +27,9 @@ type provider struct {
 	placeholder, image string
 }
 
+// core is the place of Cluster API's core in providers.
+const core = 0
+
 // providers are those that the lab runs unmodified. The images are the ones of
 // the release manifests: CAPI's from its Makefile (PROD_REGISTRY), the other
 // two from config/manager.
@@ -112,11 +115,12 @@ func buildManifest(files filesys.FileSystem, dir string) ([]byte, error) {
 	return built.AsYaml()
 }
 
-// moduleFor picks the provider's module.
-func (p provider) moduleFor(modules []Module) (Module, error) {
-	i := slices.IndexFunc(modules, func(m Module) bool { return m.Path == p.module })
-	if i < 0 {
-		return Module{}, fmt.Errorf("module %s, the source of the manifests of %s, does not exist", p.module, p.label)
+// modulesFor picks the provider's modules, one for each version.
+func (p provider) modulesFor(modules []Module) (of []Module) {
+	for _, m := range modules {
+		if m.Path == p.module && !slices.Contains(of, m) {
+			of = append(of, m)
+		}
 	}
-	return modules[i], nil
+	return of
 }

@@ -10,6 +10,7 @@ package repository
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -34,7 +35,10 @@ type Options struct {
 	// Bin is the folder of the upstream programs. They decide the versions of
 	// the providers, see Modules.
 	Bin string
-	// Modules, if set, are used instead of those of the programs in Bin.
+	// Core are the folders of the programs of Cluster API's core, that of the
+	// version to use where no other is asked for first; none: Bin.
+	Core []string
+	// Modules, if set, are used instead of those of the programs.
 	Modules []Module
 	// CertManagerVersion that the stand-in is published under; by default
 	// DefaultCertManagerVersion.
@@ -74,7 +78,11 @@ func Write(ctx context.Context, dir string, opt Options) (Contents, error) {
 		return Contents{}, fmt.Errorf("write the lab's repository: %w", err)
 	}
 	if opt.Modules == nil {
-		if opt.Modules, err = Modules(ctx, opt.Bin); err != nil {
+		folders := opt.Core
+		if len(folders) == 0 {
+			folders = []string{opt.Bin}
+		}
+		if opt.Modules, err = Modules(ctx, opt.Bin, folders...); err != nil {
 			return Contents{}, err
 		}
 	}
@@ -139,20 +147,44 @@ func (c *Contents) writeProviders(ctx context.Context, modules []Module) error {
 		if err := ctx.Err(); err != nil {
 			return fmt.Errorf("write the provider repository: %w", err)
 		}
-		m, err := p.moduleFor(modules)
-		if err != nil {
-			return err
+		of := p.modulesFor(modules)
+		if len(of) == 0 {
+			return fmt.Errorf("module %s, the source of the manifests of %s, does not exist", p.module, p.label)
 		}
-		components, metadata, err := p.build(m)
-		if err != nil {
-			return err
-		}
-		c.Versions[p.key] = m.Version
-		if err := c.writeProvider(p.label, m.Version, p.components, components, metadata); err != nil {
+		if err := c.writeVersions(p, of); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// writeVersions writes a provider once for each module. The first one is used where no other is asked for, so it is
+// written last: Components names it.
+func (c *Contents) writeVersions(p provider, modules []Module) error {
+	delete(c.Offers, p.key)
+	for _, m := range slices.Backward(modules) {
+		components, metadata, err := p.build(m)
+		if err != nil {
+			return err
+		}
+		if err := c.writeProvider(p.label, m.Version, p.components, components, metadata); err != nil {
+			return err
+		}
+		c.Versions[p.key] = m.Version
+		c.Offers[p.key] = slices.Insert(c.Offers[p.key], 0, m.Version)
+	}
+	return nil
+}
+
+// WithCore are the contents with the manifests of the programs of Cluster API's core in some folders. It writes them into
+// the folder that Write has written.
+func (c Contents) WithCore(ctx context.Context, folders []string) (Contents, error) {
+	c.Components, c.Versions, c.Offers = maps.Clone(c.Components), maps.Clone(c.Versions), maps.Clone(c.Offers)
+	modules, err := coreModules(ctx, folders)
+	if err != nil {
+		return c, err
+	}
+	return c, c.writeVersions(providers[core], modules)
 }
 
 const (

@@ -192,10 +192,9 @@ func newTalos(t testing.TB, dir, bin string) *Talos {
 		log = slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))
 	}
 	super := proc.New()
-	kubernetes := &programs.Kubernetes{}
+	kubernetes := programs.NewSets(programs.Kubernetes())
 	if bin != dir {
-		var err error
-		if kubernetes, err = programs.NewKubernetes(bin); err != nil {
+		if err := kubernetes.AddOwn(bin); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -17,7 +17,7 @@ func setOf(t *testing.T, version string) string {
 	t.Helper()
 	bin := t.TempDir()
 	var list []string
-	for _, file := range programs.KubernetesFiles() {
+	for _, file := range programs.Kubernetes().Files {
 		if err := os.WriteFile(filepath.Join(bin, file), nil, 0o700); err != nil {
 			t.Fatal(err)
 		}
@@ -34,8 +34,8 @@ func setOf(t *testing.T, version string) string {
 func TestServersRunTheConfiguredKubernetes(t *testing.T) {
 	f := newFixture(t)
 	older, newer := setOf(t, "v1.32.3"), setOf(t, "v1.33.13")
-	sets, err := programs.NewKubernetes(older)
-	if err != nil {
+	sets := programs.NewSets(programs.Kubernetes())
+	if err := sets.AddOwn(older); err != nil {
 		t.Fatal(err)
 	}
 	x := &Talos{config: Config{Kubernetes: sets}}

@@ -36,7 +36,7 @@ type Config struct {
 	// Bin is the folder of the upstream programs.
 	Bin string
 	// Kubernetes are the sets of Kubernetes programs, of which each server chooses by its configuration.
-	Kubernetes *programs.Kubernetes
+	Kubernetes *programs.Sets
 	// Lab is the lab's own binary, for stand-ins in Pods.
 	Lab string
 	// Processes starts etcd, the control planes and the Pods.

@@ -182,7 +182,7 @@ func (f *opened) openLab(ctx context.Context, looking bool) ([]byte, error) {
 		return nil, err
 	}
 	f.caller.Hide.Learn(f.labInfo.Token)
-	management := lab.Management{Client: l.Client}
+	management := lab.Management{Client: l.Client, Kubernetes: f.own.KubernetesVersion}
 	name, say := "fleet-"+f.Name, f.caller.Note
 	if looking {
 		exists, err := management.Exists(ctx, name)

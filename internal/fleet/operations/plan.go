@@ -116,7 +116,7 @@ func (f *opened) forecastOne(ctx context.Context, c cluster) (of forecast.Foreca
 	tools := at.CommonTools(state, io.Discard)
 	endpoint := f.caller.Environment[settings.EndpointVariable]
 	if f.lab != nil {
-		endpoint, tools = f.labInfo.HetznerEndpoint, f.lab.Client.Equip(tools)
+		endpoint, tools = f.labInfo.HetznerEndpoint, f.lab.Client.Equip(tools, cfg.KubernetesVersion)
 	}
 	tools.Token = token
 	tools.Hetzner = session.HetznerClient(endpoint, token, nil, f.caller.InspectionGovernor())

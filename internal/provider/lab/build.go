@@ -99,16 +99,19 @@ func (l *Lab) Build(ctx context.Context, prune bool, say flow.Say) error {
 		return err
 	}
 	bins := []string{bin}
-	version := l.Programs.Config.KubernetesVersion
-	if version != "" {
-		set, err := builder.kubernetesFor(ctx, version, builder.sets.has(bin), say)
+	for _, k := range kinds() {
+		version := k.configured(l.Programs.Config)
+		if version == "" {
+			continue
+		}
+		set, err := builder.setFor(ctx, k, version, builder.sets.has(bin), say)
 		if err != nil {
 			return err
 		}
 		if set.own {
 			bins = append(bins, set.bin)
 		}
-		if err := l.AddKubernetes(ctx, version, say); err != nil && !errors.Is(err, ErrDown) {
+		if _, err := l.Add(ctx, k, version, say); err != nil && !errors.Is(err, ErrDown) {
 			return err
 		}
 	}
@@ -143,7 +146,21 @@ type toolchain struct{ GOVERSION, GOOS, GOARCH string }
 
 // upstream makes sure that the upstream programs are built and returns their folder.
 func (b *builder) upstream(ctx context.Context, say flow.Say) (string, error) {
-	return b.compileTools(ctx, b.source, upstreamNames, recipe{}, say)
+	tools, err := b.ownTools()
+	if err != nil {
+		return "", err
+	}
+	names := upstreamNames
+	if tools.packages != nil {
+		names = "etcd and the Cluster API providers"
+	}
+	return b.compileTools(ctx, tools, names, recipe{}, say)
+}
+
+// toolset are programs that are built together.
+type toolset struct {
+	module   string   // folder of the module that names them
+	packages []string // of the programs; nil: all tools of the module
 }
 
 // recipe is what is special about building the tools of a module.
@@ -155,8 +172,8 @@ type recipe struct {
 
 // compileTools makes sure that the tools of a module are built and returns their folder. Two commands at once build
 // them once.
-func (b *builder) compileTools(ctx context.Context, module, what string, r recipe, say flow.Say) (string, error) {
-	bin, ldflags, err := b.bin(ctx, module)
+func (b *builder) compileTools(ctx context.Context, tools toolset, what string, r recipe, say flow.Say) (string, error) {
+	bin, ldflags, err := b.bin(ctx, tools)
 	if err != nil || Exists(bin) {
 		return bin, err
 	}
@@ -181,8 +198,12 @@ func (b *builder) compileTools(ctx context.Context, module, what string, r recip
 	// With the flags of a plain `go run ./cmd/bootstrap`: what the command and these programs have in common is compiled
 	// once. Other flags, -trimpath or CGO_ENABLED among them, would compile it again.
 	args := append([]string{"install", "-v", "-ldflags", ldflags}, r.args...)
-	if err := b.compile(ctx, module, say, slices.Concat(b.env, r.env, []string{"GOBIN=" + unfinished}),
-		append(args, "tool")...); err != nil {
+	packages := tools.packages
+	if packages == nil {
+		packages = []string{"tool"}
+	}
+	if err := b.compile(ctx, tools.module, say, slices.Concat(b.env, r.env, []string{"GOBIN=" + unfinished}),
+		append(args, packages...)...); err != nil {
 		return "", fmt.Errorf("build %s: %w", what, err)
 	}
 	if r.finish != nil {
@@ -196,24 +217,20 @@ func (b *builder) compileTools(ctx context.Context, module, what string, r recip
 	return bin, nil
 }
 
-// bin is the folder of a module's tools, built or not, and the linker's flags that they are built with.
-func (b *builder) bin(ctx context.Context, module string) (dir, ldflags string, err error) {
-	required, err := requiredIn(module)
+// bin is the folder of tools, built or not, and the linker's flags that they are built with.
+func (b *builder) bin(ctx context.Context, tools toolset) (dir, ldflags string, err error) {
+	required, err := requiredIn(tools.module)
 	if err != nil {
 		return "", "", err
 	}
 	ldflags = plainFlags
-	if required[kubernetesPath] != "" {
-		version, err := b.kubernetesIn(ctx, module)
-		if err != nil {
-			return "", "", err
-		}
+	if version := required[kubernetesPath]; version != "" {
 		ldflags = versionFlags(version)
 	}
 	if version := required[giteaPath]; version != "" {
 		ldflags += " -X main.Version=" + strings.TrimPrefix(version, "v")
 	}
-	key, err := b.key(ctx, module, ldflags)
+	key, err := b.key(ctx, tools, ldflags)
 	return filepath.Join(b.cache, key, "bin"), ldflags, err
 }
 
@@ -251,19 +268,6 @@ func (b *builder) daemon(ctx context.Context, path string, say flow.Say) error {
 	return nil
 }
 
-// kubernetesIn is the version of Kubernetes that a module requires.
-func (b *builder) kubernetesIn(ctx context.Context, module string) (string, error) {
-	out, err := b.goOutput(ctx, module, "list", "-m", "-f", "{{.Version}}", "k8s.io/kubernetes")
-	if err != nil {
-		return "", fmt.Errorf("find the Kubernetes version of the lab: %w", err)
-	}
-	version := strings.TrimSpace(out)
-	if minorOf(version) == "" {
-		return "", fmt.Errorf("find the Kubernetes version of the lab: %q is not a version", version)
-	}
-	return version, nil
-}
-
 // plainFlags are the linker's flags that leave out what only a debugger reads.
 const plainFlags = "-s -w"
 
@@ -277,8 +281,8 @@ func versionFlags(version string) string {
 }
 
 // key names a set of upstream programs by everything that goes into them.
-func (b *builder) key(ctx context.Context, module, ldflags string) (string, error) {
-	out, err := b.goOutput(ctx, module, "env", "-json", "GOVERSION", "GOOS", "GOARCH")
+func (b *builder) key(ctx context.Context, of toolset, ldflags string) (string, error) {
+	out, err := b.goOutput(ctx, of.module, "env", "-json", "GOVERSION", "GOOS", "GOARCH")
 	if err != nil {
 		return "", fmt.Errorf("ask go for its version: %w", err)
 	}
@@ -289,11 +293,14 @@ func (b *builder) key(ctx context.Context, module, ldflags string) (string, erro
 	hash := sha256.New()
 	fmt.Fprintf(hash, "%+v\n%s\n", tools, ldflags)
 	for _, name := range []string{"go.mod", "go.sum"} {
-		data, err := os.ReadFile(filepath.Join(module, name))
+		data, err := os.ReadFile(filepath.Join(of.module, name))
 		if err != nil {
 			return "", err
 		}
 		fmt.Fprintf(hash, "%s %d\n%s", name, len(data), data)
+	}
+	if of.packages != nil {
+		fmt.Fprintln(hash, of.packages)
 	}
 	return hex.EncodeToString(hash.Sum(nil))[:16], nil
 }

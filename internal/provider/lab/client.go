@@ -58,10 +58,11 @@ type Info struct {
 	Versions           map[string]string        `json:"versions"`          // CAPI, CAPH, … → what its repositories offer
 	// Offers are all versions of what its repositories offer several of; an older lab offers one of each.
 	Offers     map[string][]string `json:"offers"`
-	Kubernetes string              `json:"kubernetes"` // what its management clusters run; empty: an older lab
+	Kubernetes string              `json:"kubernetes"` // what its management clusters run where none is asked for; empty: an older lab
 	// KubernetesSets are the versions that servers choose from by the minor; empty: an older lab, in which all control
-	// planes run one version.
-	KubernetesSets []KubernetesSet `json:"kubernetesSets"`
+	// planes run one version. CoreSets are those of Cluster API's core, likewise.
+	KubernetesSets []ProgramSet `json:"kubernetesSets"`
+	CoreSets       []ProgramSet `json:"coreSets"`
 	// Flux is where the manifest of Flux is; the zero value: the lab has not been given Flux's programs.
 	Flux struct {
 		Repository string `json:"repository"`
@@ -95,8 +96,8 @@ type ClusterRanges struct {
 	ServiceCIDR      string `json:"serviceCidr"`
 }
 
-// KubernetesSet says which version the servers of a minor run.
-type KubernetesSet struct {
+// ProgramSet says which version runs for a minor.
+type ProgramSet struct {
 	For  string `json:"for"` // a version of that minor
 	Runs string `json:"runs"`
 }
@@ -223,7 +224,10 @@ func (c *Client) refused(method, path string, reply *http.Response, body []byte)
 }
 
 // Management makes management clusters in the lab.
-type Management struct{ Client *Client }
+type Management struct {
+	Client     *Client
+	Kubernetes string // version of a cluster that is created; empty: the daemon's first one
+}
 
 func (m Management) Name() string { return "lab" }
 
@@ -235,7 +239,8 @@ func (m Management) Ensure(ctx context.Context, name string, say flow.Say) ([]by
 	var made struct {
 		Kubeconfig string `json:"kubeconfig"`
 	}
-	if err := m.Client.Do(ctx, http.MethodPut, managementPath(name), &made); err != nil {
+	wanted := map[string]string{"kubernetes": m.Kubernetes}
+	if err := m.Client.Send(ctx, http.MethodPut, managementPath(name), wanted, &made); err != nil {
 		return nil, err
 	}
 	if made.Kubeconfig == "" {

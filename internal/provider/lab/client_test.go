@@ -44,12 +44,12 @@ func TestKubernetesForALabThatIsUp(t *testing.T) {
 	add := func(version string) {
 		t.Helper()
 		say := func(format string, args ...any) { said = append(said, fmt.Sprintf(format, args...)) }
-		if err := l.AddKubernetes(t.Context(), version, say); err != nil {
+		if _, err := l.Add(t.Context(), lab.Kubernetes(), version, say); err != nil {
 			t.Fatal(err)
 		}
 	}
 	add("v1.31.5") // an older lab runs one version
-	f.Info.KubernetesSets = []lab.KubernetesSet{{For: "v1.32.3", Runs: "v1.32.3"}}
+	f.Info.KubernetesSets = []lab.ProgramSet{{For: "v1.32.3", Runs: "v1.32.3"}}
 	add("v1.32.2")
 	if len(f.Kubernetes) != 0 || len(said) != 0 {
 		t.Errorf("it was given %v, and the command said %q", f.Kubernetes, said)
@@ -66,7 +66,7 @@ func TestKubernetesForALabThatIsUp(t *testing.T) {
 
 func TestLabManagement(t *testing.T) {
 	f := labtest.NewFakeLab(t)
-	m := lab.Management{lab.NewClient(f.Dir)}
+	m := lab.Management{Client: lab.NewClient(f.Dir), Kubernetes: "v1.35.4"}
 	if there, err := m.Exists(t.Context(), "k8s-mgmt"); there || err != nil {
 		t.Errorf("before: %v, %v", there, err)
 	}

@@ -74,7 +74,7 @@ func Configure(c settings.Configuration, info Info) (settings.Configuration, []s
 // runsAnother says that the lab's servers run another Kubernetes minor than the configured one, which the Nodes do not
 // show: their kubelets report the configured version.
 func runsAnother(configured string, info Info) string {
-	runs, ok := info.runs(configured)
+	runs, ok := runs(info.KubernetesSets, configured)
 	if !ok && len(info.KubernetesSets) == 0 {
 		runs, ok = info.Kubernetes, info.Kubernetes != ""
 	}
@@ -85,9 +85,9 @@ func runsAnother(configured string, info Info) string {
 		runs, configured)
 }
 
-// runs is the version that servers of a configured one run; not ok: the lab has none for its minor.
-func (i Info) runs(configured string) (version string, ok bool) {
-	for _, set := range i.KubernetesSets {
+// runs is the version of sets that runs for a configured one; not ok: there is none for its minor.
+func runs(sets []ProgramSet, configured string) (version string, ok bool) {
+	for _, set := range sets {
 		if set.Runs == configured {
 			return set.Runs, true
 		}
@@ -167,8 +167,12 @@ func Replaces(c settings.Configuration) []Decision {
 // offered is the version of a component that the lab runs for a configuration: the configured one where its
 // repositories have it.
 func (i Info) offered(name string, c settings.Configuration) string {
-	if configured := settings.Variable(name + "_VERSION").Get(c.Config); slices.Contains(i.Offers[name], configured) {
+	configured := settings.Variable(name + "_VERSION").Get(c.Config)
+	if slices.Contains(i.Offers[name], configured) {
 		return configured
+	}
+	if version, ok := runs(i.CoreSets, configured); ok && name == "CAPI" {
+		return version
 	}
 	return i.Versions[name]
 }
@@ -193,9 +197,10 @@ func (c *Client) PrepareImages(ctx context.Context, cfg config.Config, say flow.
 	return nil
 }
 
-// Equip gives tools the management cluster of the lab, and this machine's address in it.
-func (c *Client) Equip(tools platform.Tools) platform.Tools {
-	tools.Management = Management{Client: c}
+// Equip gives tools the management cluster of the lab, which is created of a version of Kubernetes, and this machine's
+// address in it.
+func (c *Client) Equip(tools platform.Tools, kubernetes string) platform.Tools {
+	tools.Management = Management{Client: c, Kubernetes: kubernetes}
 	// Everything in the lab sees this machine by its loopback.
 	tools.LookupHost = lookupHostsFile
 	tools.OwnAddress = func(context.Context) (netip.Addr, error) { return netip.MustParseAddr("127.0.0.1"), nil }

@@ -28,7 +28,7 @@ func (x extra) bin(ctx context.Context, b *builder) (string, error) {
 	if !Exists(filepath.Join(x.module, "go.mod")) {
 		return "", nil
 	}
-	bin, _, err := b.bin(ctx, x.module)
+	bin, _, err := b.bin(ctx, toolset{module: x.module})
 	return bin, err
 }
 
@@ -39,7 +39,7 @@ func (x extra) build(ctx context.Context, b *builder, say flow.Say) (string, err
 			return "", err
 		}
 	}
-	return b.compileTools(ctx, x.module, x.name, x.recipe, say)
+	return b.compileTools(ctx, toolset{module: x.module}, x.name, x.recipe, say)
 }
 
 // toRun is the folder of the programs for a lab that starts. They are built where they are needed, and where the lab

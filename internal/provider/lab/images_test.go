@@ -260,7 +260,7 @@ func TestAutoUsesWhatIsThere(t *testing.T) {
 	r := serveImages(t, auto)
 	home := t.TempDir()
 	b := r.builderOf(t, auto, home)
-	source, _, err := b.bin(t.Context(), b.source)
+	source, _, err := b.bin(t.Context(), mustTools(t, b))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -363,7 +363,7 @@ func TestAutoFallsBackToSource(t *testing.T) {
 			if name == "slow layers" {
 				b.sets.judgeAfter = 500 * time.Millisecond
 			}
-			source, _, err := b.bin(t.Context(), b.source)
+			source, _, err := b.bin(t.Context(), mustTools(t, b))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -37,6 +37,7 @@ type origin struct {
 type imageSets struct {
 	config config.Config
 	only   []upstreamProgram // nil: inSets
+	what   string            // only's name in messages
 	dir    string            // folder of the sets
 	store  *images.Store
 	// modules makes sure that Go's module cache has these (path@version), which the lab makes manifests from.
@@ -46,10 +47,11 @@ type imageSets struct {
 	judgeAfter time.Duration
 }
 
-// kubernetes makes sets of the Kubernetes programs alone, of a version.
-func (s *imageSets) kubernetes(version string) *imageSets {
+// of makes sets of the programs of a kind alone, of a version.
+func (s *imageSets) of(k Kind, version string) *imageSets {
 	other := *s
-	other.config.KubernetesVersion, other.only = version, kubernetesPrograms()
+	k.with(&other.config, version)
+	other.what, other.only = k.Name+" "+version, programsOf(k)
 	return &other
 }
 
@@ -131,7 +133,7 @@ func (s *imageSets) fetch(ctx context.Context, say flow.Say) (string, error) {
 	}
 	what := upstreamNames
 	if s.only != nil {
-		what = "Kubernetes " + s.config.KubernetesVersion
+		what = s.what
 	}
 	say("fetching %s from their images", what)
 	origins, err := s.pull(ctx, say)

@@ -71,7 +71,7 @@ func (l *Lab) Up(ctx context.Context, say flow.Say) (Info, error) {
 	if err := builder.remember(upstream); err != nil {
 		return Info{}, err
 	}
-	kubernetes, err := builder.kubernetesToRun(ctx, upstream, say)
+	sets, err := builder.allSetsToRun(ctx, upstream, say)
 	if err != nil {
 		return Info{}, err
 	}
@@ -94,7 +94,7 @@ func (l *Lab) Up(ctx context.Context, say flow.Say) (Info, error) {
 	if err != nil {
 		return Info{}, err
 	}
-	return l.daemon().Start(ctx, program, l.arguments(upstream, originals, kubernetes, flux, gitea, mapping), say)
+	return l.daemon().Start(ctx, program, l.arguments(upstream, originals, sets, flux, gitea, mapping), say)
 }
 
 // Possible is nil if the lab is up or its programs can be built. It creates nothing in the lab's folder.
@@ -128,11 +128,9 @@ func (l *Lab) daemon() Daemon {
 }
 
 // arguments are those of the lab's process.
-func (l *Lab) arguments(upstream, originals string, kubernetes []kubernetesSet, flux, gitea, mapping string) []string {
+func (l *Lab) arguments(upstream, originals string, sets []programSet, flux, gitea, mapping string) []string {
 	args := []string{"serve", "--dir", l.Dir, "--latency", l.Latency, "--bin", upstream}
-	for _, set := range kubernetes {
-		args = append(args, "--kubernetes", set.wanted+"="+set.bin)
-	}
+	args = append(args, setArguments(sets)...)
 	if flux != "" {
 		args = append(args, "--flux", flux)
 	}

@@ -146,14 +146,16 @@ func TestProgramsHaveAKeyOfTheirOwn(t *testing.T) {
 	for _, change := range []func(){func() {}, func() { write("go.mod", "module example.com/lab2\n") },
 		func() { write("go.sum", "x\n") }} {
 		change()
-		key, err := b.key(t.Context(), source, "-s")
+		key, err := b.key(t.Context(), toolset{module: source}, "-s")
 		if err != nil {
 			t.Fatal(err)
 		}
 		keys[key] = true
 	}
-	if key, err := b.key(t.Context(), source, "-w"); err != nil || keys[key] || len(keys) != 3 {
-		t.Errorf("keys are %v and %s, %v", keys, key, err)
+	for flags, of := range map[string]toolset{"-w": {module: source}, "-s": {module: source, packages: []string{"a"}}} {
+		if key, err := b.key(t.Context(), of, flags); err != nil || keys[key] || len(keys) != 3 {
+			t.Errorf("keys are %v and %s, %v", keys, key, err)
+		}
 	}
 }
 

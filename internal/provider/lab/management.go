@@ -80,19 +80,68 @@ func (m *LocalManagement) Up(ctx context.Context, d Daemon, say flow.Say) error 
 	return err
 }
 
+// builder makes the programs of the daemon: those of a rehearsal are the lab's.
+func (m *LocalManagement) builder() (*builder, error) {
+	if m.Rehearsal != nil {
+		return newBuilder(m.Rehearsal)
+	}
+	return newBuilder(&Lab{Dir: m.Dir, Programs: m.Programs, WorkDir: m.WorkDir, Environment: m.Environment})
+}
+
+// config is the configuration that decides what the daemon runs.
+func (m *LocalManagement) config() config.Config {
+	if m.Rehearsal != nil {
+		return m.Rehearsal.Programs.Config
+	}
+	return m.Programs.Config
+}
+
+// Clusters makes the daemon's clusters.
+func (m *LocalManagement) Clusters(client *Client) Management {
+	return Management{Client: client, Kubernetes: m.config().KubernetesVersion}
+}
+
+// ProvideCore makes sure that the daemon, which is up, has the program of the configured core, as for an upgrade.
+func (m *LocalManagement) ProvideCore(ctx context.Context, client *Client, say flow.Say) error {
+	k := Core()
+	version := k.configured(m.config())
+	info, err := client.Info(ctx)
+	if err != nil || version == "" || len(k.in(info)) == 0 { // one of an older release has one core
+		return err
+	}
+	b, err := m.builder()
+	if err != nil {
+		return err
+	}
+	fromImages := m.Rehearsal == nil || b.mode() == config.LabProgramsImages
+	if runs, ok := runs(k.in(info), version); ok && (runs == version || !fromImages) {
+		return nil
+	}
+	set, err := b.setFor(ctx, k, version, fromImages, say)
+	if err != nil {
+		return err
+	}
+	return b.give(ctx, client, set, nil, say)
+}
+
 // prepare makes the daemon's program and those that it runs, and returns its arguments.
 func (m *LocalManagement) prepare(ctx context.Context, program string, say flow.Say) ([]string, error) {
+	b, err := m.builder()
+	if err != nil {
+		return nil, err
+	}
 	if l := m.Rehearsal; l != nil {
-		b, err := newBuilder(l)
+		upstream, err := b.programs(ctx, say)
 		if err != nil {
 			return nil, err
 		}
-		upstream, err := b.programs(ctx, say)
+		sets, err := b.allSetsToRun(ctx, upstream, say)
 		if err != nil {
 			return nil, err
 		}
 		args := []string{"manage", "--dir", m.Dir, "--bin", upstream, "--stand-ins", "--latency", l.Latency,
 			"--ca", m.RehearsalInfo.CAFile, "--until-gone", fmt.Sprint(m.RehearsalInfo.PID)}
+		args = append(args, setArguments(sets)...)
 		if record := l.recordOf(); record != "" { // what the lab's manifests and charts are of
 			args = append(args, "--originals", record)
 		}
@@ -100,10 +149,6 @@ func (m *LocalManagement) prepare(ctx context.Context, program string, say flow.
 	}
 	if runtime.GOOS != "linux" {
 		return nil, errNotLinux
-	}
-	b, err := newBuilder(&Lab{Dir: m.Dir, Programs: m.Programs, WorkDir: m.WorkDir, Environment: m.Environment})
-	if err != nil {
-		return nil, err
 	}
 	upstream, err := b.sets.fetch(ctx, say)
 	if err != nil {
@@ -117,7 +162,11 @@ func (m *LocalManagement) prepare(ctx context.Context, program string, say flow.
 	if err != nil {
 		return nil, err
 	}
-	args := []string{"manage", "--dir", m.Dir, "--bin", upstream, "--images", mapping}
+	sets, err := b.allSetsToRun(ctx, upstream, say)
+	if err != nil {
+		return nil, err
+	}
+	args := append([]string{"manage", "--dir", m.Dir, "--bin", upstream, "--images", mapping}, setArguments(sets)...)
 	if ca := m.Environment["SSL_CERT_FILE"]; ca != "" { // the authority of a proxy that opens connections, for example
 		args = append(args, "--ca", ca)
 	}

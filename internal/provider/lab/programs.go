@@ -118,7 +118,11 @@ func (b *builder) built(ctx context.Context) (bin, missing string, err error) {
 		missing = "the images of the lab's programs are not fetched"
 	}
 	if mode != config.LabProgramsImages {
-		bin, _, err := b.bin(ctx, b.source)
+		tools, err := b.ownTools()
+		if err != nil {
+			return "", "", err
+		}
+		bin, _, err := b.bin(ctx, tools)
 		if err != nil || Exists(bin) {
 			return bin, "", err
 		}
@@ -140,7 +144,7 @@ func (l *Lab) Built(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(builder.kubernetesBuilt(ctx, bin), builder.flux().built(ctx, builder),
+	return errors.Join(builder.setsBuilt(ctx, bin), builder.flux().built(ctx, builder),
 		builder.gitea().built(ctx, builder))
 }
 

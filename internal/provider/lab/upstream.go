@@ -50,7 +50,7 @@ func upstreamPrograms() []upstreamProgram {
 		kubernetes("kube-controller-manager"),
 		kubernetes("kube-scheduler"),
 		{file: "cluster-api", image: "registry.k8s.io/cluster-api/cluster-api-controller",
-			module:  "sigs.k8s.io/cluster-api",
+			module:  corePath,
 			version: func(c config.Config) string { return c.CAPIVersion }},
 		{file: "cluster-api-bootstrap-provider-talos", image: "ghcr.io/siderolabs/cluster-api-talos-controller",
 			module:  "github.com/siderolabs/cluster-api-bootstrap-provider-talos",
@@ -93,10 +93,10 @@ func (p upstreamProgram) reference(c config.Config) string {
 	return p.image + ":" + version
 }
 
-// kubernetesPrograms are those of a set for servers of another version of Kubernetes.
-func kubernetesPrograms() (all []upstreamProgram) {
+// programsOf are those of a set of another version of a kind.
+func programsOf(k Kind) (all []upstreamProgram) {
 	for _, p := range inSets() {
-		if p.module == kubernetesPath {
+		if p.module == k.module {
 			all = append(all, p)
 		}
 	}

@@ -18,7 +18,7 @@ func versionsShown() []Version {
 	return []Version{
 		{Name: "Kubernetes", Version: kubernetesPath},
 		{Name: "etcd", Version: "go.etcd.io/etcd/server/v3"},
-		{Name: "Cluster API", Version: "sigs.k8s.io/cluster-api"},
+		{Name: "Cluster API", Version: corePath},
 		{Name: "CABPT", Version: "github.com/siderolabs/cluster-api-bootstrap-provider-talos"},
 		{Name: "CACPPT", Version: "github.com/siderolabs/cluster-api-control-plane-provider-talos"},
 	}
@@ -40,16 +40,18 @@ func SourceVersions(dir string) ([]Version, error) {
 			all = append(all, Version{Name: v.Name, Version: is})
 		}
 	}
-	others, err := filepath.Glob(filepath.Join(source, "kubernetes", "*"))
-	if err != nil {
-		return nil, err
-	}
-	for _, module := range others {
-		required, err := requiredIn(module)
+	for _, k := range kinds() {
+		others, err := filepath.Glob(filepath.Join(source, k.folder, "*"))
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, Version{Name: "Kubernetes, when configured", Version: required[kubernetesPath]})
+		for _, module := range others {
+			required, err := requiredIn(module)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, Version{Name: k.Name + ", when configured", Version: required[k.module]})
+		}
 	}
 	if flux := filepath.Join(source, "flux", "2.7"); Exists(flux) {
 		required, err := requiredIn(flux)

@@ -36,7 +36,7 @@ func New(m lab.LocalManagement, effects *effect.Recorder) *Provider {
 
 func (p *Provider) daemon() lab.Daemon { return p.management.Daemon(p.client) }
 
-func (p *Provider) clusters() lab.Management { return lab.Management{Client: p.client} }
+func (p *Provider) clusters() lab.Management { return p.management.Clusters(p.client) }
 
 // Name implements platform.ManagementProvider.
 func (p *Provider) Name() string { return Name }
@@ -72,6 +72,14 @@ func (p *Provider) Stopped(ctx context.Context, name string) (bool, error) {
 		return false, err
 	}
 	return p.Exists(ctx, name)
+}
+
+// ProvideCore makes sure that the cluster, where it runs, has the program of the configured core.
+func (p *Provider) ProvideCore(ctx context.Context, say flow.Say) error {
+	if !p.Running(ctx) {
+		return nil
+	}
+	return p.management.ProvideCore(ctx, p.client, say)
 }
 
 // Running says whether the daemon answers.

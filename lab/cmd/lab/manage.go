@@ -37,6 +37,7 @@ func parseManage(args []string) (cfg local.Config, untilGone int, err error) {
 	flags := newFlags("manage")
 	dir := flags.String("dir", "", "folder of the management clusters (required)")
 	bin := flags.String("bin", "", "folder of the upstream programs (required)")
+	givenFlags(flags, &cfg.Kubernetes, &cfg.Core)
 	images := flags.String("images", "", "YAML file: programs that run for images")
 	standIns := flags.Bool("stand-ins", false, "rehearsal: the lab's stand-ins run for images that are not mapped")
 	released := flags.String("originals", "", "with --stand-ins, JSON file: released programs in the place of stand-ins")
@@ -80,7 +81,7 @@ func parseManage(args []string) (cfg local.Config, untilGone int, err error) {
 		if err != nil {
 			return cfg, 0, err
 		}
-		cfg.Programs = append(cfg.Programs, set.Programs(kubelet.DefaultPrograms())...)
+		cfg.StandIns = set.Programs
 		maps.Copy(cfg.PodEnv, pace.StandInEnv())
 	}
 	return cfg, untilGone, nil

@@ -20,6 +20,7 @@ import (
 	"github.com/slipway-k8s/slipway/lab/netns"
 	"github.com/slipway-k8s/slipway/lab/originals"
 	"github.com/slipway-k8s/slipway/lab/proc"
+	"github.com/slipway-k8s/slipway/lab/programs"
 )
 
 // serve runs the lab in the foreground.
@@ -67,15 +68,7 @@ func parseServe(args []string) (cfg environment.Config, untilGone int, err error
 	flags := newFlags("serve")
 	dir := flags.String("dir", "", "folder of the lab (required)")
 	bin := flags.String("bin", "", "folder of the upstream programs (required)")
-	flags.Func("kubernetes", "VERSION=FOLDER: Kubernetes programs for servers of that minor version; may be repeated",
-		func(text string) error {
-			version, folder, ok := strings.Cut(text, "=")
-			if !ok || version == "" || !filepath.IsAbs(folder) {
-				return fmt.Errorf("%q is not VERSION=FOLDER, with an absolute path", text)
-			}
-			cfg.Kubernetes = append(cfg.Kubernetes, environment.Kubernetes{For: version, Bin: folder})
-			return nil
-		})
+	givenFlags(flags, &cfg.Kubernetes, &cfg.Core)
 	flux := flags.String("flux", "", "folder of the programs of Flux's controllers; they may be built later")
 	gitea := flags.String("gitea", "", "folder of Gitea's program; it may be built later")
 	latency := flags.String("latency", string(environment.FastLatency), "how long simulated things take: fast or real")
@@ -127,6 +120,22 @@ func parseServe(args []string) (cfg environment.Config, untilGone int, err error
 		return cfg, 0, err
 	}
 	return cfg, untilGone, nil
+}
+
+// givenFlags are the flags for the programs of which a daemon can have several versions.
+func givenFlags(flags *flag.FlagSet, kubernetes, core *[]programs.Given) {
+	given := func(name, what string, all *[]programs.Given) {
+		flags.Func(name, "VERSION=FOLDER: "+what+" of that minor version; may be repeated", func(text string) error {
+			version, folder, ok := strings.Cut(text, "=")
+			if !ok || version == "" || !filepath.IsAbs(folder) {
+				return fmt.Errorf("%q is not VERSION=FOLDER, with an absolute path", text)
+			}
+			*all = append(*all, programs.Given{For: version, Bin: folder})
+			return nil
+		})
+	}
+	given("kubernetes", "Kubernetes programs for control planes", kubernetes)
+	given("core", "the program of Cluster API's core", core)
 }
 
 func newFlags(command string) *flag.FlagSet {

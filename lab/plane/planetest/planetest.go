@@ -8,6 +8,8 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -19,14 +21,15 @@ import (
 )
 
 // Bin returns the folder of the lab's programs: SLIPWAY_LAB_BIN, or the newest that `lab build` made in the user's
-// cache. Where there is none the test is skipped, and fails on a machine that claims to be CI.
+// cache of all programs. Where there is none the test is skipped, and fails on a machine that claims to be CI.
 func Bin(t testing.TB) string {
 	t.Helper()
 	if dir := os.Getenv("SLIPWAY_LAB_BIN"); dir != "" {
 		return dir
 	}
 	if cache, err := os.UserCacheDir(); err == nil {
-		if dir := newest(filepath.Join(cache, "slipway", "lab", "*", "bin", plane.ProgramEtcd)); dir != "" {
+		if dir := newest(filepath.Join(cache, "slipway", "lab", "*", "bin"), plane.ProgramEtcd, "kube-apiserver",
+			"cluster-api"); dir != "" {
 			return dir
 		}
 	}
@@ -39,13 +42,33 @@ func Bin(t testing.TB) string {
 	return ""
 }
 
-// newest returns the folder of the youngest file that the pattern matches.
-func newest(pattern string) (dir string) {
+// Core returns the folder of the newest program of Cluster API's core of v1.11 or newer that `lab build` made. Where
+// there is none the test is skipped.
+func Core(t testing.TB) string {
+	t.Helper()
+	if cache, err := os.UserCacheDir(); err == nil {
+		if dir := newest(filepath.Join(cache, "slipway", "lab", "*", "bin"), "cluster-api", "!"+plane.ProgramEtcd,
+			"!kube-apiserver"); dir != "" {
+			return dir
+		}
+	}
+	t.Skip("a newer core is not built: run `go run ./cmd/bootstrap lab build CAPI_VERSION=v1.13.6`")
+	return ""
+}
+
+// newest returns the folder that the pattern matches and that has some files, and not those with a !, the one in which
+// the first file is the youngest.
+func newest(pattern string, files ...string) (dir string) {
 	var youngest time.Time
-	files, _ := filepath.Glob(pattern) // the only error is a bad pattern
-	for _, f := range files {
-		if info, err := os.Stat(f); err == nil && info.ModTime().After(youngest) {
-			dir, youngest = filepath.Dir(f), info.ModTime()
+	folders, _ := filepath.Glob(pattern) // the only error is a bad pattern
+	for _, folder := range folders {
+		has := !slices.ContainsFunc(files, func(file string) bool {
+			name, without := strings.CutPrefix(file, "!")
+			_, err := os.Stat(filepath.Join(folder, name))
+			return (err == nil) == without
+		})
+		if info, err := os.Stat(filepath.Join(folder, files[0])); has && err == nil && info.ModTime().After(youngest) {
+			dir, youngest = folder, info.ModTime()
 		}
 	}
 	return dir
