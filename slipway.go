@@ -197,8 +197,9 @@ func cluster(cfg config.Config, o Options) (k session.Cluster, err error) {
 			}},
 		Request: session.Request{Options: session.Options{StateDir: o.StateDir, Dir: o.Dir, Lab: o.Lab, LabLatency: "fast",
 			LabAPI: lab.NewestAPI, Yes: o.Yes, Parallel: o.Parallel, SkipDoctor: o.SkipDoctor}},
-		Cfg: settings.Configuration{Config: cfg, Places: map[string]string{}, Overrides: dir},
+		Cfg: settings.OfProgram(cfg),
 	}
+	k.Cfg.Overrides = dir
 	if err := k.Cfg.Check(); err != nil {
 		return k, err
 	}

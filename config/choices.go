@@ -35,7 +35,7 @@ func (v Variable) Choices() []string {
 	case "LAB_PROGRAMS":
 		return labProgramSources
 	case "VERSIONS":
-		return versionSetNames()
+		return Shipped().SetNames()
 	case "LOAD_BALANCER_TYPE":
 		return loadBalancerTypes
 	case "CONTROL_PLANE_REPLICAS":

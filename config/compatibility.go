@@ -1,218 +1,304 @@
 package config
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
-	"time"
 
 	"github.com/blang/semver/v4"
 )
 
-// Minors is a range of minor versions of one major, both ends included: of Kubernetes 1.x where nothing else is said.
-type Minors struct{ Min, Max uint64 }
+// managementCluster is, in Pair.With, the Kubernetes of the management cluster.
+const managementCluster = "management"
 
-// Has reports whether a version is in the range.
-func (m Minors) Has(v semver.Version) bool {
-	return v.Major == 1 && m.Min <= v.Minor && v.Minor <= m.Max
+// Pair is what is known of some series of a component and the versions of another. What neither works nor breaks is
+// untested.
+type Pair struct {
+	Component string  `json:"component"`
+	Series    []Range `json:"series,omitempty"` // empty, together with With: the entry is about all of them
+	// With is the other component, or "management"; empty: this command.
+	With   string  `json:"with,omitempty"`
+	Works  []Range `json:"works"`
+	Breaks Outside `json:"breaks,omitzero"`
+	Why    string  `json:"why,omitempty"`  // it breaks
+	Note   string  `json:"note,omitempty"` // on what is untested
+	Origin
 }
 
-// String is "v1.30 to v1.35".
-func (m Minors) String() string { return fmt.Sprintf("v1.%d to v1.%d", m.Min, m.Max) }
-
-// ClusterctlMinor is that of the clusterctl library inside this command, which cannot move objects of another core
-// (v1beta2), and of the newest core that CABPT v0.6 and CACPPT v0.5 are built for.
-const ClusterctlMinor = 10
-
-// Management and Workload are the Kubernetes that Cluster API v1.10 is managed from, and that it manages: the version
-// matrix in its book (docs/book/src/reference/versions.md at v1.10.10).
-func Management() Minors { return Minors{29, 36} }
-
-// Workload is the Kubernetes of the clusters that Cluster API v1.10 manages, see Management.
-func Workload() Minors { return Minors{27, 36} }
-
-// talosRuns is the Kubernetes that a minor of Talos 1.x runs: siderolabs/talos, pkg/machinery/compatibility at v1.13.0.
-func talosRuns() map[uint64]Minors {
-	return map[uint64]Minors{7: {25, 30}, 8: {26, 31}, 9: {27, 32}, 10: {28, 33}, 11: {29, 34}, 12: {30, 35},
-		13: {31, 36}}
+// Outside are the series before one and those after another; nil: none.
+type Outside struct {
+	Below *Series `json:"below,omitempty"`
+	Above *Series `json:"above,omitempty"`
 }
 
-// caphTests is what a minor of CAPH 1.x is tested with: Cluster API, and Kubernetes of the clusters
-// (docs/caph/01-getting-started/01-introduction.md at v1.1.8). It calls other versions neither good nor bad. The table
-// there has CAPI v1.10 for CAPH v1.1 too, which holds for none of its releases: see CAPHMinor.
-func caphTests() map[uint64]struct{ capi, kubernetes Minors } {
-	return map[uint64]struct{ capi, kubernetes Minors }{0: {capi: Minors{8, 10}, kubernetes: Minors{31, 34}}}
+// has reports whether a series is outside, and on which side.
+func (o Outside) has(s Series) (old, new bool) {
+	return o.Below != nil && s.compare(*o.Below) < 0, o.Above != nil && s.compare(*o.Above) > 0
 }
 
-// CAPHMinor is the newest minor of CAPH 1.x that works with the core of ClusterctlMinor. CAPH v1.1.0 to v1.1.8 watch
-// Cluster API's objects as cluster.x-k8s.io/v1beta2 (imports of main.go and controllers/), which that core does not
-// serve: their manager ends with "no matches for kind Cluster in version cluster.x-k8s.io/v1beta2".
-const CAPHMinor = 0
-
-// ServedVersion is the only version of their kinds that Cluster API of ClusterctlMinor, in the groups
-// cluster.x-k8s.io and addons.cluster.x-k8s.io, and CAPH of CAPHMinor serve: the definitions of both
-// (config/crd/bases at v1.10.10, at v1.0.7 and at v1.0.12).
-const ServedVersion = "v1beta1"
-
-// ciliumTests is the Kubernetes that a minor of Cilium 1.x is tested with
-// (Documentation/network/kubernetes/compatibility.rst at its tags). It calls other versions neither good nor bad.
-func ciliumTests() map[uint64]Minors { return map[uint64]Minors{18: {30, 33}} }
-
-// kubernetesSupport is until when a minor of Kubernetes 1.x gets fixes from its project: kubernetes.io/releases and
-// kubernetes/website data/releases/eol.yaml, as of September 2026.
-func kubernetesSupport() map[uint64]string {
-	return map[uint64]string{29: "2025-02-28", 30: "2025-07-15", 31: "2025-11-11", 32: "2026-02-28", 33: "2026-06-28"}
-}
-
-// lastPatch is the newest patch release of a minor of Kubernetes 1.x: the final one, by kubernetes/website
-// data/releases/eol.yaml, and for the newest minor that Cluster API manages that of the set current.
-func lastPatch() map[uint64]string {
-	return map[uint64]string{27: "v1.27.16", 28: "v1.28.15", 29: "v1.29.14", 30: "v1.30.14", 31: "v1.31.14",
-		32: "v1.32.13", 33: "v1.33.13"}
-}
-
-// LastPatch is the newest patch release of a minor of Kubernetes 1.x that this command knows; empty: it knows none.
-func LastPatch(minor uint64) string { return lastPatch()[minor] }
-
-// TalosRuns says why a Talos does not run a Kubernetes; nil: it does. Both are versions as configured: "v1.12.2".
-func TalosRuns(talos, kubernetes string) error {
-	t, err := semver.ParseTolerant(talos)
-	if err != nil {
-		return fmt.Errorf("Talos %q: %w", talos, err)
-	}
-	k, err := semver.ParseTolerant(kubernetes)
-	if err != nil {
-		return fmt.Errorf("Kubernetes %q: %w", kubernetes, err)
-	}
-	runs, known := talosRuns()[t.Minor]
+// String is what is not outside: "v1.30 to v1.35", "v1.11 and newer".
+func (o Outside) String() string {
 	switch {
-	case t.Major != 1 || !known:
-		return fmt.Errorf("Talos %d.%d is not supported by this command", t.Major, t.Minor)
-	case k.Major == 1 && k.Minor < runs.Min:
-		return fmt.Errorf("it is too old: Talos 1.%d runs %s", t.Minor, runs)
-	case !runs.Has(k):
-		return fmt.Errorf("it is too new: Talos 1.%d runs %s", t.Minor, runs)
+	case o.Below != nil && o.Above != nil:
+		return Range{*o.Below, *o.Above}.String()
+	case o.Below != nil:
+		return fmt.Sprintf("v%s and newer", o.Below)
+	case o.Above != nil:
+		return fmt.Sprintf("v%s and older", o.Above)
 	}
-	return nil
+	return "all versions"
 }
 
-// Remark is something that is known of configured versions and keeps no cluster from being created.
-type Remark struct {
-	Variable string `json:"variable"`
-	Text     string `json:"text"`
-	Take     string `json:"take,omitempty"` // the value to configure in its place; empty: none goes with the others
-	// Rollout: while the control plane's servers are replaced or removed, their number may never be reached.
-	Rollout bool `json:"rollout,omitempty"`
-	// Untested: nothing says that the versions do not go together, and nothing that they do.
-	Untested bool `json:"untested,omitempty"`
-}
+func (p Pair) name() string { return p.Component + " with " + p.other() }
 
-// String is the remark with what to do about it.
-func (r Remark) String() string {
-	if r.Take == "" {
-		return r.Text
-	}
-	return fmt.Sprintf("%s (%s=%s)", r.Text, r.Variable, r.Take)
-}
-
-// Remarks says what is known of the configured versions besides what Validate refuses: combinations that their projects
-// do not test, known problems, and the end of support at a time.
-func (c Config) Remarks(now time.Time) []Remark {
-	kubernetes, err := semver.ParseTolerant(c.KubernetesVersion)
-	if err != nil {
-		return nil // Validate says so
-	}
-	all := append(c.caphRemarks(kubernetes), c.ciliumRemarks(kubernetes)...)
-	all = append(all, c.flawRemarks()...)
-	if ends, known := kubernetesSupport()[kubernetes.Minor]; known && now.Format(time.DateOnly) > ends {
-		r := Remark{Variable: "KUBERNETES_VERSION", Text: fmt.Sprintf("Kubernetes 1.%d gets no fixes since %s",
-			kubernetes.Minor, ends)}
-		if newest := Workload().Max; kubernetes.Minor >= newest {
-			r.Text += fmt.Sprintf(", and Cluster API v1.%d manages no newer one", ClusterctlMinor)
+func (p Pair) check() error {
+	if p.With != "" && p.With != managementCluster {
+		if err := isComponent(p.With); err != nil {
+			return err
 		}
-		all = append(all, r)
+	}
+	switch {
+	case (p.With == "") != (len(p.Series) == 0):
+		return errors.New("series and with go together")
+	case p.Breaks != Outside{} && p.Why == "":
+		return errors.New("it does not say why it breaks")
+	case p.Breaks == Outside{} && len(p.Works) == 0:
+		return errors.New("it says nothing")
+	}
+	for _, r := range p.Works {
+		for _, s := range []Series{r.First, r.Last} {
+			if old, new := p.Breaks.has(s); old || new {
+				return fmt.Errorf("%s both works and breaks", s)
+			}
+		}
+	}
+	return isComponent(p.Component)
+}
+
+// other is how the other component is called.
+func (p Pair) other() string {
+	switch p.With {
+	case "":
+		return "this command"
+	case managementCluster:
+		return "management clusters of Kubernetes"
+	}
+	return componentNames()[p.With]
+}
+
+// verdict is what is known of two versions.
+type verdict int
+
+const (
+	works verdict = iota
+	untested
+	breaks
+)
+
+// judgement is a verdict on a version of a component and one of another.
+type judgement struct {
+	verdict
+	Pair        // that says so; of a series that no entry is about only Component and With
+	unknown     bool
+	series      string // of the component, as remarks name it: "CAPH v1.1"
+	withVersion string
+	too         string // where it breaks: "old" or "new"
+}
+
+// judge says what the table knows of a version together with one of another component. What is no version works: other
+// checks say more.
+func (t *Table) judge(component, version, with, withVersion string) judgement {
+	j := judgement{Pair: Pair{Component: component, With: with}, withVersion: withVersion}
+	v, err := semver.ParseTolerant(version)
+	w, errWith := semver.ParseTolerant(withVersion)
+	if err != nil || errWith != nil {
+		return j
+	}
+	j.series = named(component, version, SeriesOf(v))
+	at := slices.IndexFunc(t.Compatibility, func(p Pair) bool {
+		return p.Component == component && p.With == with && (p.With == "" || within(p.Series, SeriesOf(v)))
+	})
+	if at < 0 {
+		j.verdict, j.unknown = untested, true
+		return j
+	}
+	j.Pair = t.Compatibility[at]
+	old, new := j.Breaks.has(SeriesOf(w))
+	switch {
+	case old:
+		j.verdict, j.too = breaks, "old"
+	case new:
+		j.verdict, j.too = breaks, "new"
+	case !within(j.Works, SeriesOf(w)):
+		j.verdict = untested
+	}
+	return j
+}
+
+// named is a series as remarks name it: "CAPH v1.1", "Cilium 1.19".
+func named(component, version string, s Series) string {
+	prefix := ""
+	if strings.HasPrefix(version, "v") {
+		prefix = "v"
+	}
+	return fmt.Sprintf("%s %s%s", componentNames()[component], prefix, s)
+}
+
+// reason is why two versions do not go together: "it is too old: Talos v1.12 is for Kubernetes v1.30 to v1.35 (…)".
+func (j judgement) reason() string {
+	return fmt.Sprintf("it is too %s: %s is for %s %s (%s)", j.too, j.series, j.other(), j.Breaks, j.Why)
+}
+
+// remark is what is said of versions that nothing says go together.
+func (j judgement) remark() Remark {
+	r := Remark{Variable: j.Component, Untested: true}
+	switch {
+	case j.With == "":
+		r.Text = fmt.Sprintf("%s was not tried with this command, which was with %s", j.series, listed(j.Works))
+	case len(j.Works) == 0:
+		r.Text = fmt.Sprintf("nothing says that %s goes with %s %s", j.series, j.other(), j.withVersion)
+	default:
+		r.Text = fmt.Sprintf("%s is tested with %s %s, not with %s", j.series, j.other(), listed(j.Works), j.withVersion)
+	}
+	if j.Note != "" {
+		r.Text += " (" + j.Note + ")"
+	}
+	r.Text += "; see " + j.Source
+	return r
+}
+
+// judgements are what the table knows of the configured versions, in its order.
+func (c Config) judgements() (all []judgement) {
+	t := c.Table()
+	judged := map[[2]string]bool{}
+	for _, p := range t.Compatibility {
+		key := [2]string{p.Component, p.With}
+		if judged[key] {
+			continue
+		}
+		judged[key] = true
+		version := variableOf(p.Component).Get(c)
+		all = append(all, t.judge(p.Component, version, p.With, c.versionWith(p.With, version)))
 	}
 	return all
 }
 
-// caphRemarks are about what CAPH is tested with.
-func (c Config) caphRemarks(kubernetes semver.Version) []Remark {
-	caph, err := semver.ParseTolerant(c.CAPHVersion)
-	if err != nil {
-		return nil
+// versionWith is the configured version that one is judged with; empty: it is not known before a connection.
+func (c Config) versionWith(with, version string) string {
+	switch {
+	case with == "":
+		return version
+	case with != managementCluster:
+		return variableOf(with).Get(c)
+	case c.ManagementProvider() == ManagementLocal:
+		return c.KubernetesVersion
+	case c.ManagementProvider() == ManagementKind:
+		return kindVersion(c.KindNodeImage)
 	}
-	tested, listed := caphTests()[caph.Minor]
-	series := fmt.Sprintf("CAPH v%d.%d", caph.Major, caph.Minor)
-	if caph.Major != 1 || !listed {
-		return []Remark{untested("CAPH_VERSION", "which Kubernetes and Cluster API %s is tested with is not known to this "+
-			"command", series)}
+	return ""
+}
+
+// kindVersion is the Kubernetes of a node image; empty: its tag does not say.
+func kindVersion(image string) string {
+	m := imageTag.FindStringSubmatch(image)
+	if m == nil {
+		return ""
 	}
-	var all []Remark
-	if capi, err := semver.ParseTolerant(c.CAPIVersion); err == nil && !tested.capi.Has(capi) {
-		all = append(all, untested("CAPH_VERSION", "%s is tested with Cluster API %s, not with %s", series, tested.capi,
-			c.CAPIVersion))
-	}
-	if !tested.kubernetes.Has(kubernetes) {
-		all = append(all, untested("CAPH_VERSION", "%s is tested with Kubernetes %s, not with %s", series, tested.kubernetes,
-			c.KubernetesVersion))
+	return strings.Join(m[1:4], ".")
+}
+
+// untestedRemarks are about versions that nothing says go together. Series that no entry is about are one remark for
+// each component.
+func (c Config) untestedRemarks() (all []Remark) {
+	unknown := map[string]int{} // component → its remark in all
+	for _, j := range c.judgements() {
+		at, again := unknown[j.Component]
+		switch {
+		case j.verdict != untested:
+		case !j.unknown:
+			all = append(all, j.remark())
+		case again:
+			all[at].Text = strings.Replace(all[at].Text, " are known", ", or "+j.other()+", are known", 1)
+		default:
+			unknown[j.Component] = len(all)
+			all = append(all, Remark{Variable: j.Component, Untested: true, Text: fmt.Sprintf("of %s no tests with %s are known "+
+				"to this command", j.series, j.other())})
+		}
 	}
 	return all
 }
 
-// untested is the remark that nothing says whether versions go together.
-func untested(variable, format string, args ...any) Remark {
-	return Remark{Variable: variable, Untested: true, Text: fmt.Sprintf(format, args...)}
+// compatibility refuses versions of which it is known that they do not go together.
+func (v *Findings) compatibility(c Config) {
+	for _, j := range c.judgements() {
+		field := variableOf(j.Component)
+		switch {
+		case j.verdict != breaks, j.With == managementCluster: // KindImage and management say where that is configured
+		case j.With == "":
+			v.add(field.Field, field.Get(c), fmt.Sprintf("is too %s for this command (%s)", j.too, j.Why), "choose "+
+				j.Breaks.String())
+		case j.With == "KUBERNETES_VERSION":
+			v.addPair("kubernetesVersion", field.Field, c.KubernetesVersion, fmt.Sprintf("does not go with %s %s (%s)",
+				field.Field, field.Get(c), j.reason()), "change one of them")
+		default:
+			with := variableOf(j.With)
+			v.addPair(field.Field, with.Field, field.Get(c), fmt.Sprintf("does not go with %s %s: %s is for %s %s (%s)",
+				with.Field, with.Get(c), j.series, j.other(), j.Breaks, j.Why), c.Table().choose(j))
+		}
+	}
 }
 
-// ciliumRemarks are about what Cilium is tested with.
-func (c Config) ciliumRemarks(kubernetes semver.Version) []Remark {
-	cilium, err := semver.Parse(c.CiliumVersion)
+// choose says which series of a component go with the version that one does not go with.
+func (t *Table) choose(j judgement) string {
+	hint := fmt.Sprintf("choose %s %s", j.other(), j.Breaks)
+	with, err := semver.ParseTolerant(j.withVersion)
 	if err != nil {
-		return nil
+		return hint
 	}
-	series := fmt.Sprintf("Cilium %d.%d", cilium.Major, cilium.Minor)
-	tested, listed := ciliumTests()[cilium.Minor]
-	switch {
-	case cilium.Major != 1 || !listed:
-		return []Remark{untested("CILIUM_VERSION", "which Kubernetes %s is tested with is not known to this command", series)}
-	case !tested.Has(kubernetes):
-		return []Remark{untested("CILIUM_VERSION", "%s is tested with Kubernetes %s, not with %s", series, tested,
-			c.KubernetesVersion)}
+	var fit []string
+	for _, p := range t.Compatibility {
+		if p.Component != j.Component || p.With != j.With {
+			continue
+		}
+		if old, new := p.Breaks.has(SeriesOf(with)); !old && !new {
+			fit = append(fit, listed(p.Series))
+		}
+	}
+	if len(fit) == 0 {
+		return hint
+	}
+	return fmt.Sprintf("choose %s %s, or %s %s", componentNames()[j.Component], strings.Join(fit, ", "), j.other(), j.Breaks)
+}
+
+// ManagedFrom says why a Cluster API of the table is not managed from a cluster of a Kubernetes: an error where that
+// breaks, a remark where it is not tested.
+func (t *Table) ManagedFrom(capi, kubernetes string) (*Remark, error) {
+	switch j := t.judge("CAPI_VERSION", capi, managementCluster, kubernetes); j.verdict {
+	case breaks:
+		return nil, errors.New(j.reason())
+	case untested:
+		if j.unknown {
+			return &Remark{Variable: j.Component, Untested: true, Text: fmt.Sprintf("of %s no tests with %s are known to this "+
+				"command", j.series, j.other())}, nil
+		}
+		r := j.remark()
+		return &r, nil
+	}
+	return nil, nil
+}
+
+// TalosRuns says why a Talos does not run a Kubernetes; nil: nothing says so. Both are versions as configured: "v1.12.2".
+func (t *Table) TalosRuns(talos, kubernetes string) error {
+	for name, version := range map[string]string{"Talos": talos, "Kubernetes": kubernetes} {
+		if _, err := semver.ParseTolerant(version); err != nil {
+			return fmt.Errorf("%s %q: %w", name, version, err)
+		}
+	}
+	if j := t.judge("TALOS_VERSION", talos, "KUBERNETES_VERSION", kubernetes); j.verdict == breaks {
+		return errors.New(j.reason())
 	}
 	return nil
-}
-
-// titleOf is what a version is of: "Hetzner cloud controller manager chart".
-func titleOf(variable string) string { return strings.TrimSuffix(variableOf(variable).Doc, " chart") }
-
-// variableOf finds a variable by its name.
-func variableOf(name string) Variable {
-	for _, v := range variables() {
-		if v.Name == name {
-			return v
-		}
-	}
-	panic("config: there is no variable " + name) // TestVersionSets looks up every name of the tables
-}
-
-// providers checks that the providers are of the line that goes with the core: CABPT v0.7 and CACPPT v0.6 (their go.mod
-// and release notes), and CAPH v1.1 (CAPHMinor), are for Cluster API v1.11 and newer.
-func (v *Findings) providers(c Config) {
-	if caph, ok := v.version("caphVersion", c.CAPHVersion, "v"); ok &&
-		(caph.Major > 1 || caph.Major == 1 && caph.Minor > CAPHMinor) {
-		v.addPair("caphVersion", "capiVersion", c.CAPHVersion, fmt.Sprintf("is for Cluster API v1.%d and newer: it reads "+
-			"Cluster API's objects as v1beta2, which v1.%d does not serve", ClusterctlMinor+1, ClusterctlMinor),
-			fmt.Sprintf("choose v1.%d.x, which goes with v1.%d", CAPHMinor, ClusterctlMinor))
-	}
-	for _, p := range []struct {
-		field, value string
-		minor        uint64
-	}{{"cabptVersion", c.CABPTVersion, 6}, {"cacpptVersion", c.CACPPTVersion, 5}} {
-		is, ok := v.version(p.field, p.value, "v")
-		if ok && (is.Major > 0 || is.Minor > p.minor) {
-			v.addPair(p.field, "capiVersion", p.value, fmt.Sprintf("is for Cluster API v1.%d and newer", ClusterctlMinor+1),
-				fmt.Sprintf("choose v0.%d.x, which goes with v1.%d", p.minor, ClusterctlMinor))
-		}
-	}
 }
 
 // SameMinor tells whether two versions are patch releases of one minor version. A text that is no version has none.

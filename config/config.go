@@ -53,7 +53,7 @@ type Config struct {
 	OIDCClientID string `json:"oidcClientId" yaml:"oidcClientId"`
 
 	// The version matrix.
-	// name of the version set that a version comes from where it is not configured by itself; empty: DefaultVersionSet
+	// name of the version set that a version comes from where it is not configured by itself; empty: the table's default
 	Versions          string `json:"versions" yaml:"versions"`
 	TalosVersion      string `json:"talosVersion" yaml:"talosVersion"`
 	KubernetesVersion string `json:"kubernetesVersion" yaml:"kubernetesVersion"`
@@ -204,6 +204,9 @@ type Config struct {
 
 	// replaced are configured versions that Replace wrote others in place of, by variable.
 	replaced map[string]string
+
+	// table is what is known of versions; nil: Shipped.
+	table *Table
 }
 
 // Where the lab's programs come from: values of Config.LabPrograms.
@@ -229,13 +232,16 @@ const (
 // CCMSecretName is the Secret in kube-system with the token and the network that hcloud-ccm reads.
 const CCMSecretName = "hcloud"
 
-// Defaults is the configuration of the guide's tables, with the version set DefaultVersionSet.
+// Defaults is the configuration of the guide's tables, with the default version set of the shipped table.
+func Defaults() Config { return DefaultsOf(Shipped()) }
+
+// defaults are Defaults without versions.
 //
 // The time-outs are sized for the real cloud: a server takes one to two minutes from order to Talos's answer, etcd
 // and the images of three nodes as much again, and the first pull of the providers' images a few minutes on a slow
 // line.
-func Defaults() Config {
-	c := Config{
+func defaults() Config {
+	return Config{
 		ClusterName:          "k8s",
 		Namespace:            DefaultNamespace,
 		Pivot:                PivotTrue,
@@ -251,8 +257,8 @@ func Defaults() Config {
 		PodCIDR:              "10.10.128.0/17",
 		ServiceCIDR:          "10.10.96.0/20",
 
-		// The Kubernetes 1.33 image released with kind v0.31.0: 1.33 is the newest that Cluster API v1.10 manages from,
-		// and kind's own default is 1.35.
+		// The Kubernetes 1.33 image released with kind v0.31.0: the cores v1.10 to v1.14 are tested with it, and kind's own
+		// default is 1.35.
 		KindNodeImage: "kindest/node:v1.33.7@sha256:d26ef333bdb2cbe9862a0f7c3803ecc7b4303d8cea8e814b481b09949d353040",
 
 		FluxVersion:    DefaultFluxVersion,
@@ -281,11 +287,6 @@ func Defaults() Config {
 		FirewallTimeout:     minutes(5),
 		DestroyTimeout:      minutes(10),
 	}
-	guide, _ := VersionSetOf(DefaultVersionSet)
-	if err := guide.Apply(&c, func(Variable) bool { return false }); err != nil {
-		panic(err) // a version that is no text: TestVersionSets would have met it
-	}
-	return c
 }
 
 // Image is the value of the label caph-image-name that CAPH looks for: ImageName, or the guide's name made of the

@@ -5,42 +5,21 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/blang/semver/v4"
 )
 
-// TestFlaws: each is of a variable, says where it is reported, and the version to take has none of it and goes with the
-// others.
+// TestFlaws: the version to take goes with the others of each set.
 func TestFlaws(t *testing.T) {
-	for _, f := range flaws() {
-		c := Defaults()
-		if variableOf(f.variable).Name != f.variable || f.what == "" {
-			t.Errorf("%+v: it names no variable, or says nothing", f)
-		}
-		if f.source == "" && f.variable != "HCLOUD_CCM_VERSION" { // known from its changelog
-			t.Errorf("the flaw of %s has no source", f.variable)
-		}
-		for _, bound := range []string{f.from, f.before, f.leaving} {
-			if _, err := semver.Parse(bound); bound != "" && err != nil {
-				t.Errorf("the flaw of %s: %q: %v", f.variable, bound, err)
+	for _, set := range Shipped().Sets {
+		for _, f := range Shipped().Flaws {
+			c := configOf(t, set.Name)
+			r := f.remark(c, variableOf(f.Component).Get(c))
+			if r.Take == "" || f.Leaving != "" { // a version on the way
+				continue
 			}
-		}
-		if f.take == nil {
-			continue
-		}
-		take := f.take(c)
-		if f.has(take) {
-			t.Errorf("%s=%s is said to be without a flaw that it has", f.variable, take)
-		}
-		if f.leaving != "" {
-			if f.leaves(take) {
-				t.Errorf("%s=%s does not lead past the flaw", f.variable, take)
+			setVariable(t, &c, f.Component+"="+r.Take)
+			if errs := c.Validate(); f.has(set.Versions[f.Component]) && len(errs) > 0 {
+				t.Errorf("%s: %s=%s does not go with the others: %v", set.Name, f.Component, r.Take, errs)
 			}
-			continue // a version on the way
-		}
-		setVariable(t, &c, f.variable+"="+take)
-		if errs := c.Validate(); len(errs) > 0 {
-			t.Errorf("%s=%s does not go with the others: %v", f.variable, take, errs)
 		}
 	}
 }

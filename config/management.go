@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-
-	"github.com/blang/semver/v4"
 )
 
 // What the management cluster can be.
@@ -58,10 +56,11 @@ func (v *Findings) management(c Config) {
 		v.add("managementKubeconfig", c.ManagementKubeconfig, "is not used where management is "+c.Management,
 			"remove it, or set management to "+ManagementExisting)
 	}
-	version, err := semver.ParseTolerant(c.KubernetesVersion)
-	if c.Management == ManagementLocal && err == nil && !Management().Has(version) {
-		v.add("kubernetesVersion", c.KubernetesVersion, "is the version of the local management cluster too, and Cluster "+
-			fmt.Sprintf("API v1.%d is managed from %s", ClusterctlMinor, Management()), "write one of these, or set "+
-			"management to "+ManagementKind)
+	if c.Management == ManagementLocal {
+		if _, err := c.Table().ManagedFrom(c.CAPIVersion, c.KubernetesVersion); err != nil {
+			v.addPair("kubernetesVersion", "capiVersion", c.KubernetesVersion, "is the version of the local management cluster "+
+				"too, which does not go with capiVersion "+c.CAPIVersion+" ("+err.Error()+")", "change one of them, or set "+
+				"management to "+ManagementKind)
+		}
 	}
 }

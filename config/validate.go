@@ -247,29 +247,20 @@ func (v *Findings) oidc(c Config) {
 // Versions checks the form of the versions, and that they go together.
 func (v *Findings) Versions(c Config) {
 	v.versionSet(c)
-	_, talosOK := v.version("talosVersion", c.TalosVersion, "v")
-	kubernetes, kubernetesOK := v.version("kubernetesVersion", c.KubernetesVersion, "v")
-	capi, capiOK := v.version("capiVersion", c.CAPIVersion, "v")
-	v.providers(c)
-	v.version("ciliumVersion", c.CiliumVersion, "")
-	v.version("hcloudCcmVersion", c.HCloudCCMVersion, "")
-	v.version("talosCcmVersion", c.TalosCCMVersion, "")
-
-	if capiOK && (capi.Major != 1 || capi.Minor != ClusterctlMinor) {
-		v.add("capiVersion", c.CAPIVersion, fmt.Sprintf("is not v1.%d.x", ClusterctlMinor), "the clusterctl library inside "+
-			"this command installs and moves objects of that core only")
-		capiOK = false
-	}
-	if talosOK && kubernetesOK {
-		if err := TalosRuns(c.TalosVersion, c.KubernetesVersion); err != nil {
-			v.addPair("kubernetesVersion", "talosVersion", c.KubernetesVersion, "does not fit talosVersion "+c.TalosVersion+" ("+
-				err.Error()+")", "see Talos's support matrix and change one of them")
+	for _, variable := range variables() {
+		if _, is := componentNames()[variable.Name]; is {
+			v.version(variable.Field, variable.Get(c), prefixOf(variable.Name))
 		}
 	}
-	if kubernetesOK && capiOK && !Workload().Has(kubernetes) {
-		v.addPair("kubernetesVersion", "capiVersion", c.KubernetesVersion, "is outside what Cluster API "+c.CAPIVersion+
-			" manages", "choose "+Workload().String())
+	v.compatibility(c)
+}
+
+// prefixOf is what a component writes its versions with: charts without the v.
+func prefixOf(variable string) string {
+	if strings.HasSuffix(variableOf(variable).Doc, " chart") {
+		return ""
 	}
+	return "v"
 }
 
 func (v *Findings) version(field, value, prefix string) (semver.Version, bool) {
@@ -325,17 +316,17 @@ func (v *Findings) repository(field, value string) {
 	}
 }
 
-// KindImage holds the management cluster's Kubernetes against what Cluster API manages from.
+// KindImage refuses a management cluster that Cluster API cannot be managed from.
 func (v *Findings) KindImage(c Config) {
-	m := imageTag.FindStringSubmatch(c.KindNodeImage)
-	if m == nil {
+	is := kindVersion(c.KindNodeImage)
+	if is == "" {
 		v.add("kindNodeImage", c.KindNodeImage, "does not name a Kubernetes version", "write it like kindest/node:v1.33.7, "+
 			"best with the @sha256: digest of kind's release notes")
 		return
 	}
-	if is, err := semver.Parse(strings.Join(m[1:4], ".")); err != nil || !Management().Has(is) {
-		v.add("kindNodeImage", c.KindNodeImage, fmt.Sprintf("is outside what Cluster API v1.%d can be managed from",
-			ClusterctlMinor), "choose a node image of Kubernetes "+Management().String())
+	if _, err := c.Table().ManagedFrom(c.CAPIVersion, is); err != nil {
+		v.addPair("kindNodeImage", "capiVersion", c.KindNodeImage, "does not go with capiVersion "+c.CAPIVersion+" ("+
+			err.Error()+")", "choose a newer node image")
 	}
 }
 

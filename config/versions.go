@@ -2,64 +2,89 @@ package config
 
 import (
 	"fmt"
+	"maps"
+	"regexp"
+	"slices"
 	"strings"
+
+	"github.com/blang/semver/v4"
 
 	"github.com/slipway-k8s/slipway/flow"
 )
 
-// DefaultVersionSet is the set that is used where VERSIONS names no other.
-const DefaultVersionSet = "guide"
+// CurrentSet is the alias of the newest set. It is resolved when a cluster is created or upgraded: what is recorded of a
+// cluster names the set itself.
+const CurrentSet = "current"
 
 // VersionSet are versions that were chosen to go together. VERSIONS selects a set, and a version that is configured by
 // itself overrides that of the set.
 type VersionSet struct {
-	Name     string            `json:"name"`
-	Doc      string            `json:"doc"`      // one sentence
+	Name     string            `json:"name"`     // "guide", or a month: "2026-11"
+	Doc      string            `json:"doc"`      // what it is, without a full stop
 	Versions map[string]string `json:"versions"` // by variable: "TALOS_VERSION" → "v1.12.2"
+	Origin
 }
 
-// VersionSets lists the sets, the default first. What goes with which is in compatibility.go.
-func VersionSets() []VersionSet {
-	return []VersionSet{
-		{Name: DefaultVersionSet, Doc: "the versions of the guide", Versions: map[string]string{
-			"TALOS_VERSION":      "v1.12.2",
-			"KUBERNETES_VERSION": "v1.32.2",
-			"CAPI_VERSION":       "v1.10.10",
-			"CAPH_VERSION":       "v1.0.7",
-			"CABPT_VERSION":      "v0.6.11",
-			"CACPPT_VERSION":     "v0.5.12",
-			"CILIUM_VERSION":     "1.18.6",
-			"HCLOUD_CCM_VERSION": "1.29.2",
-			"TALOS_CCM_VERSION":  "0.5.4",
-		}},
-		// Talos's providers support no Cluster API after v1.10, which manages no Kubernetes after v1.33 and serves no API
-		// that CAPH v1.1 can read: these two decide the rest. The Talos CCM's chart 0.5.4 is that of its v1.12.0.
-		{Name: "current", Doc: "the newest that go together and work with Hetzner's API of November 2026",
-			Versions: map[string]string{
-				"TALOS_VERSION":      "v1.13.9",
-				"KUBERNETES_VERSION": "v1.33.13",
-				"CAPI_VERSION":       "v1.10.10",
-				"CAPH_VERSION":       "v1.0.12",
-				"CABPT_VERSION":      "v0.6.12",
-				"CACPPT_VERSION":     "v0.5.13",
-				"CILIUM_VERSION":     "1.18.13",
-				"HCLOUD_CCM_VERSION": "1.39.0",
-				"TALOS_CCM_VERSION":  "0.5.4",
-			}},
-	}
-}
+var month = regexp.MustCompile(`^20[0-9]{2}-(0[1-9]|1[0-2])$`)
 
-// VersionSetOf is the set of a name. An empty name is the default's.
-func VersionSetOf(name string) (VersionSet, bool) {
-	if name == "" {
-		name = DefaultVersionSet
+// problems are what is wrong with a set.
+func (s VersionSet) problems() (all []error) {
+	if s.Name == "" || s.Name == CurrentSet || s.Doc == "" || s.Source == "" || s.AsOf.IsZero() {
+		all = append(all, fmt.Errorf("set %q: its name, doc, source or asOf is missing, or the name is taken", s.Name))
 	}
-	for _, s := range VersionSets() {
-		if s.Name == name {
-			return s, true
+	if got, want := slices.Sorted(maps.Keys(s.Versions)), slices.Sorted(maps.Keys(componentNames())); !slices.Equal(got, want) {
+		all = append(all, fmt.Errorf("set %s has versions of %v, not of %v", s.Name, got, want))
+	}
+	for variable, version := range s.Versions {
+		if _, err := semver.ParseTolerant(version); err != nil {
+			all = append(all, fmt.Errorf("set %s: %s: %q: %w", s.Name, variable, version, err))
 		}
 	}
-	return VersionSet{}, false
+	return all
+}
+
+// newestSet is the name of the set with the latest month; empty: there is none.
+func (t *Table) newestSet() (name string) {
+	for _, s := range t.Sets {
+		if month.MatchString(s.Name) {
+			name = max(name, s.Name)
+		}
+	}
+	return name
+}
+
+// Set is the set of a name, or of CurrentSet. An empty name is the default's.
+func (t *Table) Set(name string) (VersionSet, bool) {
+	switch name {
+	case "":
+		name = t.Default
+	case CurrentSet:
+		name = t.newestSet()
+	}
+	i := slices.IndexFunc(t.Sets, func(s VersionSet) bool { return s.Name == name })
+	if i < 0 {
+		return VersionSet{}, false
+	}
+	return t.Sets[i], true
+}
+
+// EarlierSet is the name of the set that a release which recorded none meant by a value of VERSIONS.
+func (t *Table) EarlierSet(versions string) string {
+	switch versions {
+	case "":
+		return t.Earlier.Default
+	case CurrentSet:
+		return t.Earlier.Current
+	}
+	return versions
+}
+
+// SetNames are the values that VERSIONS can have.
+func (t *Table) SetNames() (names []string) {
+	for _, s := range t.Sets {
+		names = append(names, s.Name)
+	}
+	return append(names, CurrentSet)
 }
 
 // Apply writes the versions of the set into c, but for those of variables that keep reports true for.
@@ -77,22 +102,36 @@ func (s VersionSet) Apply(c *Config, keep func(Variable) bool) error {
 	return nil
 }
 
-// versionSet refuses the name of a set that there is not.
-func (v *Findings) versionSet(c Config) {
-	if _, known := VersionSetOf(c.Versions); known {
-		return
+// Table is what is known of versions: the table inside this command, or that of DefaultsOf.
+func (c Config) Table() *Table {
+	if c.table == nil {
+		return Shipped()
 	}
-	hint := "choose one of " + strings.Join(versionSetNames(), ", ")
-	if near := flow.Nearest(c.Versions, versionSetNames()); near != "" {
-		hint = fmt.Sprintf("did you mean %s? There are %s", near, strings.Join(versionSetNames(), ", "))
-	}
-	v.add("versions", c.Versions, "is not a version set", hint)
+	return c.table
 }
 
-// versionSetNames are the values that VERSIONS can have.
-func versionSetNames() (names []string) {
-	for _, s := range VersionSets() {
-		names = append(names, s.Name)
+// DefaultsOf are Defaults with another table, which the configuration keeps.
+func DefaultsOf(t *Table) Config {
+	c := defaults()
+	if t != Shipped() {
+		c.table = t
 	}
-	return names
+	set, _ := t.Set("")
+	if err := set.Apply(&c, func(Variable) bool { return false }); err != nil {
+		panic(err) // a version that is no text, which ParseTable refuses
+	}
+	return c
+}
+
+// versionSet refuses the name of a set that there is not.
+func (v *Findings) versionSet(c Config) {
+	if _, known := c.Table().Set(c.Versions); known {
+		return
+	}
+	names := c.Table().SetNames()
+	hint := "choose one of " + strings.Join(names, ", ")
+	if near := flow.Nearest(c.Versions, names); near != "" {
+		hint = fmt.Sprintf("did you mean %s? There are %s", near, strings.Join(names, ", "))
+	}
+	v.add("versions", c.Versions, "is not a version set", hint)
 }

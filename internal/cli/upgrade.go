@@ -42,7 +42,7 @@ func newUpgradeCommand(c *call) *cobra.Command {
 	addAcceptFlags(cmd, o)
 	flags := cmd.Flags()
 	flags.StringVar(&own.ToSet, "to-set", "", "to the versions of the `SET`, whatever else is configured: "+
-		strings.Join(setNames(), ", "))
+		strings.Join(config.Shipped().SetNames(), ", "))
 	flags.StringSliceVar(&own.Via, "via", nil, "the patch `RELEASE` of Kubernetes to go through where several minor "+
 		"versions are in between, in place of the newest of each")
 	flags.StringVar(&own.PauseAfter, "pause-after", "", "end after a `STAGE`; the same command without it does the rest")
@@ -53,18 +53,14 @@ func newUpgradeCommand(c *call) *cobra.Command {
 	return cmd
 }
 
-func setNames() (names []string) {
-	for _, s := range config.VersionSets() {
-		names = append(names, s.Name)
-	}
-	return names
-}
-
 // runUpgrade brings the cluster to the configured versions.
 func runUpgrade(ctx context.Context, c *call, o upgradeOptions) error {
 	set, err := setValues(c.Values, o.ToSet)
 	if err != nil {
 		return err
+	}
+	if named, is := config.Shipped().Set(o.ToSet); is && o.ToSet != "" {
+		o.ToSet = named.Name // what is recorded names the set, of which another release may have a newer one
 	}
 	k, err := c.load(set...)
 	if err != nil {
@@ -112,17 +108,18 @@ func setValues(given []settings.Assignment, name string) (values []settings.Assi
 	if name == "" {
 		return nil, nil
 	}
-	set, known := config.VersionSetOf(name)
+	set, known := config.Shipped().Set(name)
 	if !known {
+		names := config.Shipped().SetNames()
 		return nil, usage.Errorf("--to-set %s: there is no such version set; there are %s%s", name,
-			strings.Join(setNames(), ", "), usage.DidYouMean("", name, setNames()))
+			strings.Join(names, ", "), usage.DidYouMean("", name, names))
 	}
 	for _, variable := range slices.Sorted(maps.Keys(set.Versions)) {
 		if !slices.ContainsFunc(given, func(v settings.Assignment) bool { return v.Variable.Name == variable }) {
 			values = append(values, settings.Assign(variable, set.Versions[variable]))
 		}
 	}
-	return append(values, settings.Assign("VERSIONS", name)), nil
+	return append(values, settings.Assign("VERSIONS", set.Name)), nil
 }
 
 // upgradeAgain are the words of the command that resumes an upgrade: with the versions that the operator gave to this

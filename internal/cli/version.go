@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -33,8 +34,12 @@ type versionReport struct {
 	System    string        `json:"system"`
 	Libraries []lab.Version `json:"libraries"`
 	Cluster   []lab.Version `json:"cluster"` // what a cluster gets where nothing else is configured
-	Sets      []versionSet  `json:"sets"`    // what VERSIONS can name; the first is the default
+	Sets      []versionSet  `json:"sets"`    // what VERSIONS can name; current is the newest with a month as its name
+	Default   string        `json:"default"` // set of a new cluster
+	AsOf      string        `json:"asOf"`    // day of the table of versions
 	Lab       []lab.Version `json:"lab"`     // of its source; empty: the command runs in no clone
+
+	age string // of the table, in words
 }
 
 // versionSet is a version set, with its versions as `bootstrap version` shows them.
@@ -65,7 +70,9 @@ func newVersionReport(info *debug.BuildInfo, dir string) versionReport {
 	r := versionReport{Kind: "version", Version: session.Version(), Go: runtime.Version(), System: runtime.GOOS + "/" +
 		runtime.GOARCH,
 		Libraries: []lab.Version{}, Lab: []lab.Version{}}
-	for _, s := range config.VersionSets() {
+	table := config.Shipped()
+	r.Default, r.AsOf, r.age = table.Default, table.AsOf.String(), table.Age(time.Now())
+	for _, s := range table.Sets {
 		r.Sets = append(r.Sets, versionSet{s.Name, s.Doc, versionsOf(s)})
 	}
 	r.Cluster = defaultVersions()
@@ -128,13 +135,17 @@ func (r versionReport) print(out io.Writer, _ int) error {
 		fmt.Fprintf(w, "commit\t%s%s\n", r.Commit, modified)
 	}
 	fmt.Fprintf(w, "go\t%s, %s\n", r.Go, r.System)
+	fmt.Fprintf(w, "versions\t%s\n", r.age)
 	type part struct {
 		title, without string
 		all            []lab.Version
 	}
 	parts := []part{{"Libraries", "unknown: the command was built without them", r.Libraries},
 		{"A cluster gets, unless configured", "", r.Cluster}}
-	for _, s := range r.Sets[1:] {
+	for _, s := range r.Sets {
+		if s.Name == r.Default {
+			continue
+		}
 		parts = append(parts, part{fmt.Sprintf("With VERSIONS=%s, %s", s.Name, s.Doc), "", s.Versions})
 	}
 	parts = append(parts, part{"The lab", "unknown: the command runs in no clone of Slipway", r.Lab})

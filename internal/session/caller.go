@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"runtime/debug"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/base/effect"
 	"github.com/slipway-k8s/slipway/internal/base/redact"
 	"github.com/slipway-k8s/slipway/internal/cluster/checks"
@@ -23,6 +24,8 @@ type Caller struct {
 	// Git is what the Git repository is read with; if empty, it is read from where the configuration and the environment
 	// say.
 	Git platform.GitAccess
+	// Table is what is known of versions; nil: the table inside this command.
+	Table *config.Table
 	// Program is true if a Go program opened the session through package slipway: messages then name fields of
 	// slipway.Options instead of flags.
 	Program bool

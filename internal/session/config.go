@@ -1,13 +1,16 @@
 package session
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"slices"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/cluster/checks"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
 	"github.com/slipway-k8s/slipway/internal/state/settings"
+	"github.com/slipway-k8s/slipway/internal/state/statedir"
 )
 
 // Load is the cluster that a request names, with the configuration that it and the environment name: the values that
@@ -17,6 +20,9 @@ func Load(c *Caller, q Request) (Cluster, error) {
 	var err error
 	k.Cfg, err = settings.Load(settings.Sources{
 		File: q.Config, Dir: q.Dir, Base: q.Base, Environment: c.Environment, Values: q.Values, WorkDir: q.WorkDir,
+		Table: c.Table, Kept: func(cfg config.Config) settings.Kept {
+			return k.keptIn(context.Background(), statedir.New(q.StateDir, cfg.ClusterName, c.WorkDir), cfg)
+		},
 	})
 	if err == nil && !q.Lab {
 		err = checkEngine(k.Cfg)
@@ -25,6 +31,22 @@ func Load(c *Caller, q Request) (Cluster, error) {
 		k.Cfg, err = WithLiterals(k.Cfg)
 	}
 	return k, err
+}
+
+// keptIn is the version set of the cluster that a state folder is of, where that is the configured one.
+func (k Cluster) keptIn(ctx context.Context, state statedir.Dir, cfg config.Config) settings.Kept {
+	if other, err := OtherEnvironment(state, k.Environment()); err != nil || other {
+		return settings.Kept{}
+	}
+	set, made := state.VersionSet(ctx, statedir.OwnerOf(cfg))
+	return settings.Kept{Cluster: made, Set: set}
+}
+
+// keepVersions gives the configuration the version set of the cluster, as a state folder has it that was not at hand
+// when the configuration was loaded.
+func (k *Cluster) keepVersions(ctx context.Context, state statedir.Dir) (err error) {
+	k.Cfg, err = k.Cfg.Keep(k.keptIn(ctx, state, k.Cfg.Config))
+	return err
 }
 
 // WithLiterals is a configuration with the values that the manifests have in the place of its variables: they are
@@ -81,11 +103,21 @@ func withPoolLiteral(cfg settings.Configuration, l checks.Literal) settings.Conf
 	return cfg
 }
 
-// NoteLiterals names each value of the manifests that counts in place of another one that is configured.
+// NoteLiterals names each value of the manifests that counts in place of another one that is configured, and the
+// version set that the cluster keeps in place of the newest.
 func (k Cluster) NoteLiterals() {
+	k.NoteVersions()
 	for _, l := range k.Cfg.Literals {
 		if l.Note != "" {
 			k.Caller.Note("%s", l.Note)
 		}
+	}
+}
+
+// NoteVersions says that VERSIONS names the newest set, and the cluster keeps another one.
+func (k Cluster) NoteVersions() {
+	if newer := k.Cfg.NewerSet(); newer != "" {
+		k.Caller.noteOnce("VERSIONS=%s is the version set %s now; this cluster keeps %s until it is upgraded (%s)",
+			config.CurrentSet, newer, k.Cfg.Versions, k.Caller.Command("upgrade", "--to-set", config.CurrentSet))
 	}
 }

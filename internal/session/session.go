@@ -113,12 +113,24 @@ func (k Cluster) Open(ctx context.Context, access Access, displays []Display) (c
 	if err != nil {
 		return ctx, nil, err
 	}
+	if err := k.keepPulled(ctx); err != nil {
+		return ctx, nil, held.end(ctx, k.Caller, err)
+	}
 	s := &Session{Cluster: k, configured: k.Cfg, access: access, lease: held, Began: time.Now(),
 		ID: fmt.Sprintf("%s-%d", time.Now().UTC().Format("20060102T150405.000Z"), os.Getpid())}
 	if err := s.open(ctx, displays); err != nil {
 		return ctx, nil, held.end(ctx, k.Caller, err)
 	}
 	return ctx, s, nil
+}
+
+// keepPulled is keepVersions of the state folder, once it is up to date.
+func (k *Cluster) keepPulled(ctx context.Context) error {
+	state, err := k.LocalState(ctx)
+	if err != nil {
+		return err
+	}
+	return k.keepVersions(ctx, state)
 }
 
 // Close ends the recording, the displays and the files of the run, and gives the lease back. err is the run's error, or

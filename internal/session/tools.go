@@ -86,6 +86,9 @@ type Inspection struct {
 // Inspect has the tools to read from the environment that the state folder belongs to.
 func (k Cluster) Inspect(ctx context.Context, state statedir.Dir) (l Inspection, err error) {
 	SilenceLibraries()
+	if err := k.keepVersions(ctx, state); err != nil {
+		return l, err
+	}
 	k.Caller.Hide.Learn(k.Cfg.Passwords()...)
 	l.Cluster, l.Folder = k, state
 	if l.Tools, err = k.LocalTools(state); err != nil {
@@ -175,6 +178,9 @@ func (k Cluster) InspectOnline(ctx context.Context) (l Inspection, err error) {
 		return l, err
 	}
 	SilenceLibraries()
+	if err := k.keepVersions(ctx, state); err != nil {
+		return l, err
+	}
 	k.Caller.Hide.Learn(k.Cfg.Passwords()...)
 	token, err := k.Caller.token(ctx, k.Cfg) // each time: a token may be replaced while backup --every runs
 	if err != nil {

@@ -26,9 +26,9 @@ func Objects(cfg config.Config, sources render.Sources, objects []*unstructured.
 	kinds := map[string]int{}
 	for _, o := range objects {
 		kinds[o.GetKind()]++
-		for _, u := range unservedIn(o.Object, "") {
+		for _, u := range unservedIn(cfg, o.Object, "") {
 			add(where(sources, o, u.path), fmt.Sprintf("write apiVersion: %s/%s, and the fields of that version", u.group,
-				config.ServedVersion), "%s is %s/%s, which neither Cluster API %s nor CAPH %s serves", u.path, u.group,
+				u.served[0]), "%s is %s/%s, which neither Cluster API %s nor CAPH %s serves", u.path, u.group,
 				u.version, cfg.CAPIVersion, cfg.CAPHVersion)
 		}
 		for _, u := range unfitObjects(cfg, o, objects) {
@@ -48,38 +48,43 @@ func Objects(cfg config.Config, sources render.Sources, objects []*unstructured.
 type unserved struct {
 	path           string
 	group, version string
+	served         []string // versions of the group
 }
 
 // unservedIn finds them below a value. Nothing is known of groups and kinds that others bring.
-func unservedIn(value any, path string) (found []unserved) {
+func unservedIn(cfg config.Config, value any, path string) (found []unserved) {
 	switch value := value.(type) {
 	case map[string]any:
 		apiVersion, _ := value["apiVersion"].(string)
 		kind, _ := value["kind"].(string)
 		group, version, is := strings.Cut(apiVersion, "/")
-		if is && version != config.ServedVersion && servedBy(group, kind) {
-			found = append(found, unserved{strings.TrimPrefix(path+".apiVersion", "."), group, version})
+		served := servedVersions(cfg, group, kind)
+		if is && len(served) > 0 && !slices.Contains(served, version) {
+			found = append(found, unserved{strings.TrimPrefix(path+".apiVersion", "."), group, version, served})
 		}
 		for _, key := range slices.Sorted(maps.Keys(value)) {
-			found = append(found, unservedIn(value[key], strings.TrimPrefix(path+"."+key, "."))...)
+			found = append(found, unservedIn(cfg, value[key], strings.TrimPrefix(path+"."+key, "."))...)
 		}
 	case []any:
 		for i, child := range value {
-			found = append(found, unservedIn(child, fmt.Sprintf("%s[%d]", path, i))...)
+			found = append(found, unservedIn(cfg, child, fmt.Sprintf("%s[%d]", path, i))...)
 		}
 	}
 	return found
 }
 
-// servedBy tells whether a kind is one of Cluster API's own or of CAPH.
-func servedBy(group, kind string) bool {
+// servedVersions are the API versions in which the configured Cluster API or CAPH serves a kind of its own; nil: the kind
+// is of others, or nothing is known of the configured version.
+func servedVersions(cfg config.Config, group, kind string) []string {
 	switch group {
 	case capi.ClusterKind.Group, "addons." + capi.ClusterKind.Group:
-		return true
+		return cfg.Table().ServedVersions("CAPI_VERSION", cfg.CAPIVersion)
 	case capi.HetznerClusterKind.Group: // other infrastructure providers have it, too
-		return strings.HasPrefix(kind, "Hetzner") || strings.HasPrefix(kind, "HCloud")
+		if strings.HasPrefix(kind, "Hetzner") || strings.HasPrefix(kind, "HCloud") {
+			return cfg.Table().ServedVersions("CAPH_VERSION", cfg.CAPHVersion)
+		}
 	}
-	return false
+	return nil
 }
 
 // ErrNoRepository means that the providers' releases are not on this machine.

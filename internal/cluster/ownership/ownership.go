@@ -12,6 +12,7 @@ import (
 
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 )
 
@@ -19,10 +20,14 @@ import (
 const File = "cluster.json"
 
 // Format is the newest version of the record's JSON that this package writes. It reads this one and older ones.
-const Format = 2
+const Format = 3
 
 // plainFormat is that of a record without a namespace, which older releases read as well.
 const plainFormat = 1
+
+// namespaceFormat is that of a record with a namespace, and with no version set that older releases do not use by
+// default.
+const namespaceFormat = 2
 
 // Record says which cluster a state folder belongs to.
 type Record struct {
@@ -30,6 +35,9 @@ type Record struct {
 	Cluster string `json:"cluster"` // CLUSTER_NAME
 	// Namespace is the one of the cluster's objects in its management cluster; empty: default, as in older releases.
 	Namespace string `json:"namespace,omitempty"`
+	// Versions is the version set that the cluster was made with, or upgraded to last; empty: an older release made it,
+	// which recorded none.
+	Versions string `json:"versions,omitempty"`
 	// Reservation is the ID of the placement group that reserves the cluster's name. IDs are unique in all of Hetzner
 	// Cloud, so it identifies the project. 0: the name has not been reserved yet.
 	Reservation int64 `json:"reservation,omitempty"`
@@ -81,8 +89,12 @@ func Read(files Files) (*Record, error) {
 
 // Write writes the record.
 func (r Record) Write(files Files) error {
-	r.Format = Format
-	if r.Namespace == "" {
+	switch {
+	case r.Versions != "" && r.Versions != config.Shipped().Earlier.Default:
+		r.Format = Format // older releases would take the cluster for one of their default
+	case r.Namespace != "":
+		r.Format = namespaceFormat
+	default:
 		r.Format = plainFormat
 	}
 	data, err := json.MarshalIndent(r, "", "  ")

@@ -6,8 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/blang/semver/v4"
-
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
@@ -37,11 +35,11 @@ func (d *Doctor) versions(ctx context.Context) Finding {
 		known = "; known: " + strings.Join(remarks, "; ")
 	}
 	if len(untested) > 0 {
-		return unknown("choose versions that are tested together, as a version set has them (VERSIONS)", "%s%s",
-			strings.Join(untested, "; "), known)
+		return unknown("choose versions that are tested together, as a version set has them (VERSIONS)", "%s%s; %s",
+			strings.Join(untested, "; "), known, c.Table().Age(time.Now()))
 	}
-	return ok("Talos %s runs Kubernetes %s; Cluster API %s manages it, and is managed from %s%s", c.TalosVersion,
-		c.KubernetesVersion, c.CAPIVersion, from, known)
+	return ok("Talos %s runs Kubernetes %s; Cluster API %s manages it, and is managed from %s%s; %s", c.TalosVersion,
+		c.KubernetesVersion, c.CAPIVersion, from, known, c.Table().Age(time.Now()))
 }
 
 // managementVersion says what manages; a finding where that is known not to do.
@@ -59,14 +57,19 @@ func (d *Doctor) managementVersion(ctx context.Context) (string, *Finding) {
 			"%v", err)
 		return "", &f
 	}
-	v, err := semver.ParseTolerant(is)
-	if err != nil || !config.Management().Has(v) {
+	remark, err := d.cfg.Table().ManagedFrom(d.cfg.CAPIVersion, is)
+	if err != nil {
 		f := failed("name another cluster in MANAGEMENT_KUBECONFIG, or leave it to kind",
-			"the existing management cluster is Kubernetes %s, and Cluster API v1.%d is managed from %s", is,
-			config.ClusterctlMinor, config.Management())
+			"the existing management cluster is Kubernetes %s, and Cluster API %s is not managed from it: %v", is,
+			d.cfg.CAPIVersion, err)
 		return "", &f
 	}
-	return "your cluster of Kubernetes " + is, nil
+	from := "your cluster of Kubernetes " + is
+	if remark != nil {
+		f := unknown("choose versions that are tested together", "%s: %s", from, remark.Text)
+		return "", &f
+	}
+	return from, nil
 }
 
 // openManagement opens the existing management cluster: the configured one, or the one around this Pod.

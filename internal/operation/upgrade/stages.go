@@ -45,6 +45,7 @@ func (e *RefusedError) Error() string { return "the upgrade is refused: " + stri
 
 // request is what stages are planned for.
 type request struct {
+	table    *config.Table
 	from, to Versions
 	via      map[uint64]string // minor of Kubernetes → patch release to go through; missing: the newest that is known
 	rolling  string            // Kubernetes version that the control plane is being changed to; empty: it is not
@@ -128,13 +129,13 @@ func (r request) controlPlaneStages() ([]Stage, error) {
 			r.talos(system))
 	}
 	for _, next := range chain {
-		if changesTalos && config.TalosRuns(system.To, at) == nil {
+		if changesTalos && r.table.TalosRuns(system.To, at) == nil {
 			talosStage()
 		}
-		if err := config.TalosRuns(is, next); err != nil {
+		if err := r.table.TalosRuns(is, next); err != nil {
 			return nil, fmt.Errorf("Kubernetes %s does not run on Talos %s (%w), and Talos %s does not run Kubernetes %s (%w): "+
 				"upgrade to a Talos between the two first (TALOS_VERSION)", next, is, err, r.to[talos], at,
-				config.TalosRuns(r.to[talos], at))
+				r.table.TalosRuns(r.to[talos], at))
 		}
 		stages = append(stages, Stage{Name: StageKubernetes + strings.NewReplacer("v", "", ".", "-", "+", "-").Replace(next),
 			Changes: []Change{{kubernetes, at, next}}, Does: r.replaces(),
@@ -142,7 +143,7 @@ func (r request) controlPlaneStages() ([]Stage, error) {
 		at = next
 	}
 	if changesTalos || r.inPlace && r.cutOff && is == system.From {
-		if err := config.TalosRuns(system.To, at); err != nil {
+		if err := r.table.TalosRuns(system.To, at); err != nil {
 			return nil, fmt.Errorf("Talos %s does not run Kubernetes %s: %w", system.To, at, err)
 		}
 		talosStage()
@@ -196,7 +197,7 @@ func (r request) chain() (chain []string, err error) {
 	for minor := parsed(at).Minor + 1; minor < parsed(to).Minor; minor++ {
 		next := r.via[minor]
 		if next == "" {
-			next = config.LastPatch(minor)
+			next = r.table.NewestPatch(kubernetes, config.Series{Major: 1, Minor: minor})
 		}
 		if next == "" {
 			return nil, fmt.Errorf("from Kubernetes %s to %s the control plane goes through every minor version, and this "+

@@ -46,6 +46,7 @@ func Upgrade(ctx context.Context, s *session.Session, o UpgradeOptions, ask sess
 	if err := RefuseWrittenVersions(s.Cfg); err != nil {
 		return r, err
 	}
+	s.NoteVersions()
 	record, err := upgrade.ReadRecord(s.Tools.Files)
 	if err != nil {
 		return r, err
@@ -60,7 +61,7 @@ func Upgrade(ctx context.Context, s *session.Session, o UpgradeOptions, ask sess
 	if len(r.Stages) == 0 {
 		s.Hub.Note("%s: there is nothing to upgrade", r.Examination)
 		r.Done = true
-		return r, upgrade.End(s.Tools.Files)
+		return r, endUpgrade(s)
 	}
 	for _, line := range UpgradeLines(s.Cfg.Config, r.Examination) {
 		s.Hub.Note("%s", line)
@@ -93,11 +94,16 @@ func Upgrade(ctx context.Context, s *session.Session, o UpgradeOptions, ask sess
 			o.PauseAfter)
 		return r, nil
 	}
-	if err := upgrade.End(s.Tools.Files); err != nil {
+	if err := endUpgrade(s); err != nil {
 		return r, fmt.Errorf("everything is done, but the record of the upgrade cannot be removed: %w", err)
 	}
 	r.Done = true
 	return r, nil
+}
+
+// endUpgrade removes the record of the upgrade, and records the version set that the cluster has now.
+func endUpgrade(s *session.Session) error {
+	return errors.Join(s.Folder.KeepVersionSet(s.Cfg.Versions), upgrade.End(s.Tools.Files))
 }
 
 // RefuseWrittenVersions refuses an upgrade that could not change what a manifest names: each stage applies the

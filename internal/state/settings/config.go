@@ -43,6 +43,8 @@ type Configuration struct {
 	TokenCommand string
 
 	Overrides string // folder of the operator's manifests/ and bootstrap/, which may be missing
+
+	versionsWritten string // VERSIONS as a source has it, where config.Config has the name of the set itself
 }
 
 // Literal is a value that a manifest has in the place of a variable: it counts, whatever is configured.
@@ -83,7 +85,11 @@ type Sources struct {
 	Base        []byte // a configuration to begin with in place of the defaults: a backup's
 	Environment map[string]string
 	Values      []Assignment // KEY=VALUE, in their order
-	WorkDir     string       // what relative paths are relative to; empty: the process's own
+	// Table is what is known of versions; nil: the table inside this command.
+	Table *config.Table
+	// Kept tells which version set the cluster of a configuration keeps; nil: there is no such cluster.
+	Kept    func(config.Config) Kept
+	WorkDir string // what relative paths are relative to; empty: the process's own
 }
 
 // Load reads the configuration: the defaults, over them the version set that is chosen, over it the file, over it
@@ -91,10 +97,15 @@ type Sources struct {
 // where its value was written. An empty variable in the environment counts as
 // none, an empty KEY= as the empty value.
 func Load(from Sources) (Configuration, error) {
-	c := Configuration{Config: config.Defaults(), Places: map[string]string{}}
+	table := from.Table
+	if table == nil {
+		table = config.Shipped()
+	}
+	c := Configuration{Config: config.DefaultsOf(table), Places: map[string]string{}}
 	if err := c.begin(from.Base); err != nil {
 		return Configuration{}, err
 	}
+	based := c.Versions
 	if err := c.readSource(from); err != nil {
 		return Configuration{}, err
 	}
@@ -124,30 +135,18 @@ func Load(from Sources) (Configuration, error) {
 	if err := refused(problems); err != nil {
 		return Configuration{}, err
 	}
-	if err := c.useVersionSet(); err != nil {
+	if _, chosen := c.Places["versions"]; chosen {
+		c.versionsWritten = c.Versions
+	}
+	if c.FromBackup && c.FollowsCluster() {
+		c.Versions = based
+	} else if err := c.useVersionSet(from.kept(c.Config)); err != nil {
 		return Configuration{}, err
 	}
 	if err := c.Check(); err != nil {
 		return Configuration{}, err
 	}
 	return c, nil
-}
-
-// useVersionSet takes from the set that a source names the versions that no source does. Without one they stay the
-// defaults, or those of the backup that the configuration begins with. An unknown set is Check's.
-func (c *Configuration) useVersionSet() error {
-	place, chosen := c.Places["versions"]
-	set, known := config.VersionSetOf(c.Versions)
-	if !chosen || !known {
-		return nil
-	}
-	return set.Apply(&c.Config, func(v config.Variable) bool {
-		_, written := c.Places[v.Field]
-		if !written {
-			c.Places[v.Field] = fmt.Sprintf("version set %s (%s)", set.Name, place)
-		}
-		return written
-	})
 }
 
 // begin takes the configuration out of a backup as what others write over. Its
@@ -158,6 +157,13 @@ func (c *Configuration) begin(base []byte) error {
 	file.read(base)
 	if err := file.refused(); err != nil {
 		return err
+	}
+	if len(base) > 0 {
+		named := ""
+		if _, is := was.Places["versions"]; is {
+			named = was.Versions
+		}
+		was.Versions = c.Table().EarlierSet(named)
 	}
 	c.Config, c.FromBackup = was.Config, len(base) > 0
 	return nil

@@ -16,11 +16,12 @@ import (
 type Owner struct {
 	Cluster   string // CLUSTER_NAME
 	Namespace string // of its Cluster API objects; empty: default
+	Versions  string // set that it is made with
 }
 
 // OwnerOf is the cluster of a configuration.
 func OwnerOf(cfg config.Config) Owner {
-	return Owner{Cluster: cfg.ClusterName, Namespace: cfg.Namespace}
+	return Owner{Cluster: cfg.ClusterName, Namespace: cfg.Namespace, Versions: cfg.Versions}
 }
 
 // recordedNamespace is the namespace as the folder's record has it: empty for the default.
@@ -95,6 +96,35 @@ func (s Dir) unused(ctx context.Context, owner ownership.Record) (bool, error) {
 	return !made, err
 }
 
+// VersionSet is the version set that the folder's cluster was made with, or upgraded to last; empty: a release that
+// recorded none made it. made reports whether there is such a cluster.
+func (s Dir) VersionSet(ctx context.Context, of Owner) (set string, made bool) {
+	record, err := s.owner(ctx)
+	if err != nil || record == nil || !of.is(record) {
+		return "", false // CheckOwner says what is wrong
+	}
+	if unused, err := s.unused(ctx, *record); err == nil && unused {
+		return "", false
+	}
+	return record.Versions, true
+}
+
+// KeepVersionSet records the set that the cluster was upgraded to.
+func (s Dir) KeepVersionSet(set string) error {
+	return ownership.Update(s.Files(), func(r *ownership.Record) { r.Versions = set })
+}
+
+// recordsVersions reports whether the record has the version set of the cluster that is about to be made; of one that is
+// made it keeps what it has.
+func (s Dir) recordsVersions(ctx context.Context, of Owner) bool {
+	record, err := s.owner(ctx)
+	if err != nil || record == nil || record.Versions == of.Versions {
+		return true
+	}
+	unused, err := s.unused(ctx, *record)
+	return err == nil && !unused
+}
+
 // recordOwner makes the folder belong to a cluster. The caller holds the journal's lock.
 func (s Dir) recordOwner(ctx context.Context, of Owner) error {
 	record, err := s.owner(ctx)
@@ -103,6 +133,9 @@ func (s Dir) recordOwner(ctx context.Context, of Owner) error {
 	}
 	if record == nil || !of.is(record) {
 		record = &ownership.Record{Cluster: of.Cluster, Namespace: of.recordedNamespace()}
+	}
+	if _, made := s.VersionSet(ctx, of); !made {
+		record.Versions = of.Versions
 	}
 	return record.Write(s.Files())
 }

@@ -83,7 +83,7 @@ func (s Dir) Claim(ctx context.Context, of Owner, environment string, note func(
 	if err := s.checkAccess(); err != nil {
 		return err
 	}
-	if s.claimedBy(of, environment) == nil {
+	if s.claimedBy(of, environment) == nil && s.recordsVersions(ctx, of) {
 		return nil
 	}
 	unlock, err := s.Journal().Lock(ctx)
