@@ -136,6 +136,19 @@ func (t *Table) judge(component, version, with, withVersion string) judgement {
 	return j
 }
 
+// Tested reports whether the table says that a version of a component goes with one of another: both are variables, and
+// versions as configured.
+func (t *Table) Tested(component, version, with, withVersion string) bool {
+	j := t.judge(component, version, with, withVersion)
+	return j.verdict == works && j.series != ""
+}
+
+// Untested reports whether the table knows what a version of a component goes with, and one of another is not among it.
+func (t *Table) Untested(component, version, with, withVersion string) bool {
+	j := t.judge(component, version, with, withVersion)
+	return j.verdict != works && !j.unknown
+}
+
 // named is a series as remarks name it: "CAPH v1.1", "Cilium 1.19".
 func named(component, version string, s Series) string {
 	prefix := ""

@@ -158,13 +158,13 @@ func TestRemarks(t *testing.T) {
 			[]string{"Talos", "Hetzner", "Kubernetes 1.32 gets fixes until 2026-02-28 only", "Cluster API", "CAPH", patches}},
 		{"CAPH with an older Kubernetes", "CAPH_VERSION=v1.0.12 KUBERNETES_VERSION=v1.30.1 HCLOUD_CCM_VERSION=1.39.0",
 			time.Time{}, []string{"CAPH v1.0 is tested with Kubernetes v1.31 to v1.34, not with v1.30.1",
-				"Talos", "Hetzner v1.0.12 can leave", patches + "Kubernetes v1.30.14"}},
-		{"CAPH that is not known", "CAPH_VERSION=v0.9.0 HCLOUD_CCM_VERSION=1.39.0", time.Time{}, []string{"CAPH v0.9",
+				"the Hetzner CCM 1.39 is tested with Kubernetes v1.33 to v1.36", "Talos", "Hetzner v1.0.12 can leave", patches + "Kubernetes v1.30.14"}},
+		{"CAPH that is not known", "CAPH_VERSION=v0.9.0 HCLOUD_CCM_VERSION=1.30.1", time.Time{}, []string{"CAPH v0.9",
 			"Talos", "Hetzner v0.9.0 can", patches}},
 		{"Cilium with a newer Kubernetes", "KUBERNETES_VERSION=v1.34.2 HCLOUD_CCM_VERSION=1.39.0", time.Time{},
 			[]string{"Cluster API v1.10 is tested with Kubernetes v1.27 to v1.33", "Cilium 1.18 is tested with Kubernetes v1.30 to " +
 				"v1.33, not with v1.34.2; see cilium/cilium Documentation", "Talos", "Hetzner", patches}},
-		{"Cilium that is not known", "CILIUM_VERSION=1.21.3 HCLOUD_CCM_VERSION=1.39.0", time.Time{}, []string{
+		{"Cilium that is not known", "CILIUM_VERSION=1.21.3 HCLOUD_CCM_VERSION=1.30.1", time.Time{}, []string{
 			"of Cilium 1.21 no tests with Kubernetes are known", "Talos", "Hetzner", "ClusterIPs unreachable", patches}},
 	} {
 		c := Defaults()

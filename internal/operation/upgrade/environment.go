@@ -64,6 +64,7 @@ func (e *environment) open(ctx context.Context, say flow.Say) (c clusters, err e
 type state struct {
 	versions Versions
 	rolling  string // Kubernetes version that the control plane's servers are being replaced for; empty: they are not
+	kubelets string // the lowest Kubernetes version of a worker's kubelet; empty: there are no workers
 	replicas int
 	observed changes.Observed
 	view     view
@@ -111,6 +112,11 @@ func (s *state) oldest(ctx context.Context, c clusters, cfg config.Config) error
 	nodes := &corev1.NodeList{}
 	if err := c.workload.List(ctx, nodes); err != nil {
 		return fmt.Errorf("list the nodes: %w", err)
+	}
+	for _, n := range nodes.Items {
+		if _, plane := n.Labels[capi.ControlPlaneRole]; !plane {
+			s.kubelets = lowest(s.kubelets, n.Status.NodeInfo.KubeletVersion)
+		}
 	}
 	wanted := s.versions[kubernetes]
 	for _, m := range capi.ControlPlaneMachines(machines) {

@@ -227,7 +227,7 @@ func Examine(ctx context.Context, cfg config.Config, tools platform.Tools, o Opt
 	}
 	x.Left, x.Workers = pools.left, pools.replicas
 	r := request{table: cfg.Table(), from: x.From, to: x.To, via: via, rolling: now.rolling, replicas: now.replicas,
-		workers: pools.texts, inPlace: o.InPlace, image: cfg.ImageName}
+		kubelets: now.kubelets, workers: pools.texts, inPlace: o.InPlace, image: cfg.ImageName}
 	if o.InPlace {
 		if r.cutOff, err = newControlPlane(e, c).withoutTemplate(ctx); err != nil {
 			return x, err

@@ -52,16 +52,21 @@ type request struct {
 	replicas int               // servers of the control plane
 	workers  []string          // what becomes of the worker pools; empty: nothing
 	inPlace  bool              // Talos is upgraded without replacing the servers
+	kubelets string            // the lowest Kubernetes version of a worker's kubelet; empty: there are no workers
 	image    string            // IMAGE_NAME of the configuration
 	cutOff   bool              // an earlier upgrade in place has not had the servers taken for those of the new template
 }
 
 // plan makes the stages of an upgrade, in their order. Its error is a RefusedError.
 func (r request) plan() ([]Stage, error) {
-	if why := append(r.downgrades(), r.refuseInPlace()...); len(why) > 0 {
+	if why := slices.Concat(r.downgrades(), r.oldKubelets(), r.refuseInPlace()); len(why) > 0 {
 		return nil, &RefusedError{why}
 	}
 	servers, err := r.controlPlaneStages()
+	if err != nil {
+		return nil, &RefusedError{[]string{err.Error()}}
+	}
+	releases, err := r.releases()
 	if err != nil {
 		return nil, &RefusedError{[]string{err.Error()}}
 	}
@@ -69,16 +74,32 @@ func (r request) plan() ([]Stage, error) {
 	if p, any := r.providers(); any {
 		stages = append(stages, p)
 	}
-	stages = append(stages, servers...)
+	for _, s := range servers {
+		var early []Stage
+		early, releases = r.dueBefore(s, releases)
+		stages = append(append(stages, early...), s)
+	}
 	if len(r.workers) > 0 {
 		stages = append(stages, Stage{Name: StageWorkers, Does: strings.Join(r.workers, "; "),
 			Back: "the pools' objects can be changed back while the control plane runs no older Kubernetes than the workers"})
 	}
-	releases, err := r.releases()
-	if err != nil {
-		return nil, &RefusedError{[]string{err.Error()}}
-	}
 	return append(stages, releases...), nil
+}
+
+// dueBefore takes the releases of charts that are upgraded before a stage of the control plane: those whose version in
+// the cluster is not tested with the Kubernetes that the stage brings, and whose new one is with that of before.
+func (r request) dueBefore(s Stage, releases []Stage) (due, later []Stage) {
+	at := slices.IndexFunc(s.Changes, func(c Change) bool { return c.Variable == kubernetes })
+	for _, release := range releases {
+		c := release.Changes[0]
+		if at >= 0 && r.table.Untested(c.Variable, c.From, kubernetes, s.Changes[at].To) &&
+			r.table.Tested(c.Variable, c.To, kubernetes, s.Changes[at].From) {
+			due = append(due, release)
+			continue
+		}
+		later = append(later, release)
+	}
+	return due, later
 }
 
 // downgrades says which components would get an older version.
@@ -92,6 +113,21 @@ func (r request) downgrades() (why []string) {
 			variable, c.From))
 	}
 	return why
+}
+
+// kubeletSkew is how many minors a kubelet may be older than the API servers
+// (https://kubernetes.io/releases/version-skew-policy).
+const kubeletSkew = 3
+
+// oldKubelets refuses to bring API servers that the workers' kubelets, which are replaced after them, are too old for.
+func (r request) oldKubelets() []string {
+	from, to := parsed(r.kubelets), parsed(r.to[kubernetes])
+	if r.kubelets == "" || to.Minor <= from.Minor+kubeletSkew {
+		return nil
+	}
+	return []string{fmt.Sprintf("workers run Kubernetes %s, and API servers of %s support kubelets of at most %d minor versions "+
+		"before theirs: upgrade to the newest v%d.%d first (KUBERNETES_VERSION), which replaces the workers too", r.kubelets,
+		r.to[kubernetes], kubeletSkew, from.Major, from.Minor+kubeletSkew)}
 }
 
 // providers is the stage that upgrades Cluster API and its providers.
