@@ -54,7 +54,8 @@ func (s *Set) TalosCCM(g *flow.Graph) *flow.Step[Release] {
 }
 
 // runCilium installs the network. No node is Ready, and no Pod outside the host's network starts, before it. Where it
-// changes, one node takes the new agent before the others. It waits for the agents: the other workloads, Hubble's, need them and Ready nodes, and wait-releases waits for those.
+// changes, one node takes the new agent before the others. It waits for the agents: the other workloads, Hubble's, need
+// them and Ready nodes, and wait-releases waits for those.
 func (s *Set) runCilium(ctx context.Context, say flow.Say, workload *kube.Cluster) (Release, error) {
 	return s.installAfter(ctx, say, workload, render.CiliumChart(s.cfg, s.sources), s.ciliumCanary, Release.onEveryNode)
 }

@@ -68,13 +68,14 @@ func (c *canaries) run(dies string) error {
 	ctx, cancel := context.WithTimeout(c.t.Context(), time.Minute)
 	defer cancel()
 	c.dead.Store(false)
-	_, err = plan.Graph.Run(ctx, flow.Options{Journal: c.journal, Targets: []string{"cilium"}, Observe: func(e flow.Event) {
+	observe := func(e flow.Event) {
 		c.t.Log(e.Kind, e.Step, e.Message, e.Err)
 		if dies != "" && strings.Contains(e.Message, dies) {
 			c.dead.Store(true)
 			cancel()
 		}
-	}})
+	}
+	_, err = plan.Graph.Run(ctx, flow.Options{Journal: c.journal, Targets: []string{"cilium"}, Observe: observe})
 	return err
 }
 
@@ -151,8 +152,9 @@ func TestAFailedCanaryNodeStopsTheUpgrade(t *testing.T) {
 		if !errors.As(err, &failed) || failed.Node != canaryWorker {
 			t.Fatalf("it did not stop: %v", err)
 		}
-		for _, says := range []string{"stopped at its canary node " + canaryWorker, "KubePrism 127.0.0.1:7445: Readiness probe " +
-			"failed: dial tcp 127.0.0.1:7445: i/o timeout", "kubernetes 10.96.0.1:443", "The 3 other nodes run the agent of before",
+		for _, says := range []string{"stopped at its canary node " + canaryWorker,
+			"KubePrism 127.0.0.1:7445: Readiness probe failed: dial tcp 127.0.0.1:7445: i/o timeout",
+			"kubernetes 10.96.0.1:443", "The 3 other nodes run the agent of before",
 			"helm rollback cilium 1 --namespace kube-system", "chart version " + was} {
 			if !strings.Contains(err.Error(), says) {
 				t.Errorf("it does not say %q: %v", says, err)

@@ -172,8 +172,8 @@ func (c *charted) helm() (*kube.Helm, error) {
 }
 
 // ensure installs or upgrades the release, as soon as no other process works on it and the cluster knows the kinds that
-// its chart is made of. Talos defines its own ServiceAccount, which the Talos CCM uses, some seconds after the API first
-// answers; Helm looks at the kinds before it writes anything down, so trying again leaves nothing behind.
+// its chart is made of. Talos defines its own ServiceAccount, which the Talos CCM uses, some seconds after the API
+// first answers; Helm looks at the kinds before it writes anything down, so trying again leaves nothing behind.
 func (c *charted) ensure(ctx context.Context, say flow.Say, values map[string]any,
 	state func(context.Context, *kube.Release) (kube.WorkloadState, error)) (done *kube.Release, err error) {
 	// What Helm keeps about a release is selected by its metadata: there are charts inside.

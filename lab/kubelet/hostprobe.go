@@ -2,7 +2,6 @@ package kubelet
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/url"
@@ -20,8 +19,8 @@ func namesHost(probe *corev1.Probe) bool {
 }
 
 // askHost connects as a node does from the host's network: on its loopback to KubePrism, which really listens, and to
-// the ClusterIP of the Service kubernetes, which leads where Pods reach the API. The network's agent, which is simulated,
-// balances the latter on a real node.
+// the ClusterIP of the Service kubernetes, which leads where Pods reach the API. On a real node the network's agent,
+// which is simulated, balances the latter.
 func (k *Kubelet) askHost(ctx context.Context, host string, port int32) error {
 	asked := net.JoinHostPort(host, strconv.Itoa(int(port)))
 	if local := k.cfg.LocalAPI; host == "127.0.0.1" && local.IsValid() && int32(local.Port()) == port {
@@ -32,14 +31,15 @@ func (k *Kubelet) askHost(ctx context.Context, host string, port int32) error {
 		return fmt.Errorf("get the Service kubernetes: %w", err)
 	}
 	if host != service.Spec.ClusterIP || len(service.Spec.Ports) == 0 || service.Spec.Ports[0].Port != port {
-		return fmt.Errorf("dial tcp %s: the lab's nodes reach KubePrism and the ClusterIP of the Service kubernetes only", asked)
+		return fmt.Errorf("dial tcp %s: the lab's nodes reach KubePrism and the ClusterIP of the Service kubernetes only",
+			asked)
 	}
 	if k.cfg.Registry.clusterIPsAway(k.cfg.Node) {
 		<-ctx.Done()
 		return fmt.Errorf("dial tcp %s: i/o timeout", asked)
 	}
 	if !k.networkReady() {
-		return fmt.Errorf("dial tcp %s: %w", asked, errors.New("connect: network is unreachable"))
+		return fmt.Errorf("dial tcp %s: connect: network is unreachable", asked)
 	}
 	server, err := url.Parse(k.cfg.PodServer)
 	if err != nil {
@@ -56,8 +56,8 @@ func connectTo(ctx context.Context, address string) error {
 	return conn.Close()
 }
 
-// TakeClusterIPs has no ClusterIP answer on the host's network of the Nodes that match a pattern of path.Match, until end
-// is called. hit is called for each connection that is not answered.
+// TakeClusterIPs has no ClusterIP answer on the host's network of the Nodes that match a pattern of path.Match, until
+// end is called. hit is called for each connection that is not answered.
 func (r *Registry) TakeClusterIPs(nodes string, hit func()) (end func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

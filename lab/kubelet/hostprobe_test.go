@@ -58,8 +58,8 @@ func TestProbesOfTheHostsNetwork(t *testing.T) {
 			}
 			return "no such event", false
 		})
-		if p := w.awaitPod(name, "running", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodRunning }); condition(p,
-			corev1.PodReady) != corev1.ConditionFalse {
+		running := func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodRunning }
+		if p := w.awaitPod(name, "running", running); condition(p, corev1.PodReady) != corev1.ConditionFalse {
 			t.Errorf("Pod %s is Ready", name)
 		}
 	}

@@ -23,7 +23,9 @@ type DeployedRelease struct {
 }
 
 // MadeOf tells whether the release was made of this chart and these values.
-func (d *DeployedRelease) MadeOf(ch *chart.Chart, values map[string]any) bool { return same(d.record, ch, values) }
+func (d *DeployedRelease) MadeOf(ch *chart.Chart, values map[string]any) bool {
+	return same(d.record, ch, values)
+}
 
 func toDeployed(r *release.Release) *DeployedRelease {
 	return &DeployedRelease{Revision: r.Version, Chart: r.Chart.Metadata.Name, Version: r.Chart.Metadata.Version,

@@ -31,8 +31,7 @@ type Agents struct {
 
 const agentsNamespace, agentsName = "kube-system", "cilium"
 
-// PlayAgents plays them on nodes until the test ends. The fake of the workload cluster has to leave the DaemonSet cilium
-// to them, as ReactBeside does.
+// PlayAgents plays them on nodes until the test ends, in the place of what the environment makes of the DaemonSet.
 func PlayAgents(t *testing.T, w *Environment, nodes ...string) *Agents {
 	a := &Agents{t: t, cluster: w.Workload, nodes: nodes}
 	done, ended := make(chan struct{}), make(chan struct{})

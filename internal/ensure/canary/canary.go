@@ -1,8 +1,8 @@
 // Package canary has one node take a new agent of the network before the others, and probes that node's network: an
 // upgrade that breaks a node's host network stops there.
 //
-// The release's own values hold what is needed to resume: the agents' DaemonSet is held back by a value of its chart, and
-// the Pods' labels say which of them run the new template.
+// The release's own values hold what is needed to resume: the agents' DaemonSet is held back by a value of its chart,
+// and the Pods' labels say which of them run the new template.
 package canary
 
 import (

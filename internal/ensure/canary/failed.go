@@ -22,7 +22,8 @@ func (e *FailedError) Error() string { return e.text }
 // Unwrap gives what was observed.
 func (e *FailedError) Unwrap() error { return e.err }
 
-// failed says what was seen of the canary node, how the others are, and what to do. An interrupted run has seen nothing.
+// failed says what was seen of the canary node, how the others are, and what to do. An interrupted run has seen
+// nothing.
 func (u Upgrade) failed(ctx context.Context, have agents, node string, probed []target, err error) error {
 	if ctx.Err() != nil {
 		return err
@@ -36,13 +37,11 @@ func (u Upgrade) failed(ctx context.Context, have agents, node string, probed []
 	if probed != nil {
 		text += fmt.Sprintf(". Probed from the host's network of the node: %s", sentence(probed))
 	}
-	others := u.others(have, node)
-	return &FailedError{Node: node, err: err,
-		text: text + ". " + others + ". " + u.advice(node)}
+	return &FailedError{Node: node, err: err, text: text + ". " + others(have, node) + ". " + u.advice(node)}
 }
 
 // others says which agents the other nodes run.
-func (u Upgrade) others(have agents, node string) string {
+func others(have agents, node string) string {
 	var newer []string
 	for other := range have.pods {
 		if other != node && have.runs(other) {
@@ -69,8 +68,8 @@ func (u Upgrade) advice(node string) string {
 	if err != nil || before == nil {
 		return text
 	}
-	text += fmt.Sprintf(". To go back: helm rollback %s %d --namespace %s --kubeconfig %s, after which only node %s takes the "+
-		"agent of before, and configure what it was (chart version %s). A node that stays cut off has to be restarted: "+
+	text += fmt.Sprintf(". To go back: helm rollback %s %d --namespace %s --kubeconfig %s, after which only node %s takes "+
+		"the agent of before, and configure what it was (chart version %s). A node that stays cut off has to be restarted: "+
 		"talosctl reboot", u.Release, before.Revision, u.Namespace, u.Kubeconfig, node, before.Version)
 	if known := u.Known(before.Version); len(known) > 0 {
 		text += ". Known: " + strings.Join(known, "; ")

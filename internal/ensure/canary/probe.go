@@ -168,7 +168,8 @@ func (u Upgrade) probePod(node, image string, targets []target) *corev1.Pod {
 }
 
 // look says what of a probe does not succeed yet.
-func (u Upgrade) look(ctx context.Context, node string, made *corev1.Pod, targets []target, r *renewal) (string, error) {
+func (u Upgrade) look(ctx context.Context, node string, made *corev1.Pod, targets []target, r *renewal) (string,
+	error) {
 	p := &corev1.Pod{}
 	err := u.Cluster.Get(ctx, client.ObjectKeyFromObject(made), p)
 	if kube.Absent(err) || err == nil && p.UID != made.UID {
@@ -251,8 +252,8 @@ func (u Upgrade) lease(ctx context.Context, node string) (*coordinationv1.Lease,
 }
 
 // renewal is the Lease of a node as it was when everything else had succeeded for the first time. The kubelet renews it
-// through KubePrism: a renewal since then is one with the new agent. The times are compared with each other alone, as the
-// node's clock may be another.
+// through KubePrism: a renewal since then is one with the new agent. The times are compared with each other alone, as
+// the node's clock may be another.
 type renewal struct {
 	seen bool
 	at   metav1.MicroTime
