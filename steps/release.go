@@ -88,12 +88,18 @@ func recorded(workloads []kube.Workload) (all []Workload) {
 // which the next steps need; nil: all. A release that Flux manages it leaves alone.
 func (s *Set) install(ctx context.Context, say flow.Say, workload *kube.Cluster, in render.Chart,
 	needed func(Release) Release) (Release, error) {
+	return s.installAfter(ctx, say, workload, in, nil, needed)
+}
+
+// installAfter is install with what comes before the release has its own values; nil: nothing.
+func (s *Set) installAfter(ctx context.Context, say flow.Say, workload *kube.Cluster, in render.Chart,
+	before func(context.Context, flow.Say, *charted) error, needed func(Release) Release) (Release, error) {
 	if err := checks.RefuseValues(s.cfg, s.sources, in); err != nil {
 		return Release{}, err
 	}
 	out, left, err := s.leftToFlux(ctx, say, workload, in)
 	if err == nil && !left {
-		out, err = s.ensureRelease(ctx, say, workload, in)
+		out, err = s.ensureRelease(ctx, say, workload, in, before)
 	}
 	if err != nil {
 		return Release{}, err
@@ -105,48 +111,85 @@ func (s *Set) install(ctx context.Context, say flow.Say, workload *kube.Cluster,
 	return out, s.waitWorkloads(ctx, say, workload, awaited, s.tools.Command("logs", in.Program, "--no-follow"))
 }
 
-// ensureRelease installs or upgrades the release, as soon as no other process works on it and the cluster knows the
-// kinds that its chart is made of. Talos defines its own ServiceAccount, which the Talos CCM uses, some seconds after
-// the API first answers; Helm looks at the kinds before it writes anything down, so trying again leaves nothing behind.
-func (s *Set) ensureRelease(ctx context.Context, say flow.Say, workload *kube.Cluster, in render.Chart) (Release, error) {
-	values, err := in.Values.Values(s.sources.Vars)
+func (s *Set) ensureRelease(ctx context.Context, say flow.Say, workload *kube.Cluster, in render.Chart,
+	before func(context.Context, flow.Say, *charted) error) (Release, error) {
+	c, err := s.download(ctx, say, workload, in)
 	if err != nil {
 		return Release{}, err
+	}
+	if before != nil {
+		if err := before(ctx, say, c); err != nil {
+			return Release{}, err
+		}
+	}
+	values, err := c.values()
+	if err != nil {
+		return Release{}, err
+	}
+	done, err := c.ensure(ctx, say, values, c.state)
+	if err != nil {
+		return Release{}, err
+	}
+	return releaseOf(in, in.Version, done.Revision, done.Manifest)
+}
+
+// charted is a release with its chart, as Helm installs it.
+type charted struct {
+	*Set
+	render.Chart
+	workload *kube.Cluster
+	chart    *chart.Chart
+	owner    string
+}
+
+// download fetches the chart of a release.
+func (s *Set) download(ctx context.Context, say flow.Say, workload *kube.Cluster, in render.Chart) (*charted, error) {
+	if _, err := in.Values.Values(s.sources.Vars); err != nil {
+		return nil, err
 	}
 	from := kube.ChartSource{Repository: in.Repository, Name: in.Name, Version: in.Version}
 	say("downloading chart %s", from)
-	var ch *chart.Chart
-	err = wait.Retry(ctx, say, "the download", func() (err error) {
-		ch, err = kube.LoadChart(ctx, from, s.tools.Files.Path("helm"), s.tools.Log)
+	c := &charted{Set: s, Chart: in, workload: workload}
+	err := wait.Retry(ctx, say, "the download", func() (err error) {
+		c.chart, err = kube.LoadChart(ctx, from, s.tools.Files.Path("helm"), s.tools.Log)
 		return err
 	})
 	if err != nil {
-		return Release{}, err
+		return nil, err
 	}
-	owner, err := ownership.Identity(s.tools)
-	if err != nil {
-		return Release{}, err
-	}
-	log := func(format string, args ...any) {
-		fmt.Fprintf(s.tools.Log, "helm "+in.Release+": "+format+"\n", args...)
-	}
+	c.owner, err = ownership.Identity(s.tools)
+	return c, err
+}
+
+// values are those that are configured, a copy.
+func (c *charted) values() (map[string]any, error) { return c.Values.Values(c.sources.Vars) }
+
+// helm is a Helm that has looked at the kinds of the cluster just now.
+func (c *charted) helm() (*kube.Helm, error) {
+	return c.workload.Helm(c.Namespace, c.owner, func(format string, args ...any) {
+		fmt.Fprintf(c.tools.Log, "helm "+c.Release+": "+format+"\n", args...)
+	})
+}
+
+// ensure installs or upgrades the release, as soon as no other process works on it and the cluster knows the kinds that
+// its chart is made of. Talos defines its own ServiceAccount, which the Talos CCM uses, some seconds after the API
+// first answers; Helm looks at the kinds before it writes anything down, so trying again leaves nothing behind.
+func (c *charted) ensure(ctx context.Context, say flow.Say, values map[string]any,
+	state func(context.Context, *kube.Release) (kube.WorkloadState, error)) (done *kube.Release, err error) {
 	// What Helm keeps about a release is selected by its metadata: there are charts inside.
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("SecretList"))
 	records := []kube.Selection{{List: list,
-		Options: []client.ListOption{client.InNamespace(in.Namespace), kube.ReleaseLabels(in.Release)}}}
-	timeout, recovered := s.cfg.ReleaseTimeout.D(), ""
-	wanted := kube.Wanted{Name: in.Release, Chart: ch, Values: values, Recovered: &recovered}
-	w := wait.Wait{What: "release " + in.Release, Within: timeout, Each: timeout}
-	var done *kube.Release
-	err = untilIn(ctx, say, w, workload, records, func(ctx context.Context) (string, error) {
-		helm, err := workload.Helm(in.Namespace, owner, log) // again, because it remembers which kinds there are
+		Options: []client.ListOption{client.InNamespace(c.Namespace), kube.ReleaseLabels(c.Release)}}}
+	timeout, recovered := c.cfg.ReleaseTimeout.D(), ""
+	wanted := kube.Wanted{Name: c.Release, Chart: c.chart, Values: values, Recovered: &recovered}
+	w := wait.Wait{What: "release " + c.Release, Within: timeout, Each: timeout}
+	err = untilIn(ctx, say, w, c.workload, records, func(ctx context.Context) (string, error) {
+		helm, err := c.helm()
 		if err != nil {
 			return "", wait.Final(err)
 		}
-		wanted.State = func(r *kube.Release) (kube.WorkloadState, error) {
-			return releaseState(ctx, workload, r, in.Namespace)
-		}
+		wanted.State = func(r *kube.Release) (kube.WorkloadState, error) { return state(ctx, r) }
 		done, err = helm.Ensure(ctx, say, wanted)
 		var busy *kube.BusyError
 		switch {
@@ -161,10 +204,12 @@ func (s *Set) ensureRelease(ctx context.Context, say flow.Say, workload *kube.Cl
 		}
 		return "", nil
 	})
-	if err != nil {
-		return Release{}, err
-	}
-	return releaseOf(in, in.Version, done.Revision, done.Manifest)
+	return done, err
+}
+
+// state is how the release's workloads are.
+func (c *charted) state(ctx context.Context, r *kube.Release) (kube.WorkloadState, error) {
+	return releaseState(ctx, c.workload, r, c.Namespace)
 }
 
 func releaseState(ctx context.Context, workload *kube.Cluster, r *kube.Release, namespace string) (kube.WorkloadState,

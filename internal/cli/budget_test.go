@@ -20,7 +20,7 @@ func TestTheRunsDeadlineIsAddedUpFirst(t *testing.T) {
 		return execute(t, t.Context(), dir, "", append(strings.Fields(args), "--lab", "--state-dir", string(s))...)
 	}
 	for args, says := range map[string]string{
-		"BOOTSTRAP_TIMEOUT=1h":                                     "+ kubeconfig 28m20s + cilium 48m20s + addons 3m0s + wait-releases 18m20s = 3h8m10s",
+		"BOOTSTRAP_TIMEOUT=1h":                                     "+ kubeconfig 28m20s + cilium 1h18m20s + addons 3m0s + wait-releases 18m20s = 3h38m10s",
 		"all BOOTSTRAP_TIMEOUT=2h":                                 "+ pivot ",
 		"preflight BOOTSTRAP_TIMEOUT=1m":                           "preflight 1m20s = 1m20s",
 		"image BOOTSTRAP_TIMEOUT=10m":                              "preflight 1m20s + image 18m20s = 19m40s",

@@ -22,6 +22,8 @@ func (lab *Lab) begin(ctx context.Context, f *Fault) (effect, error) {
 		return lab.managementAway(f)
 	case FaultWebhookUnready:
 		return lab.webhookUnready(f)
+	case FaultClusterIPsAway:
+		return lab.clusterIPsAway(f)
 	case FaultVanishServer:
 		return lab.vanishServer(ctx, f)
 	case FaultVanishLoadBalancer:
@@ -154,6 +156,15 @@ func (lab *Lab) webhookUnready(f *Fault) (effect, error) {
 	}
 	var hits atomic.Int64
 	end := lab.outages.Begin(f.Cluster, f.Service, func() { hits.Add(1) })
+	return effect{undo: end, hits: func() int { return int(hits.Load()) }}, nil
+}
+
+func (lab *Lab) clusterIPsAway(f *Fault) (effect, error) {
+	if _, err := path.Match(f.Server, ""); err != nil {
+		return effect{}, control.BadRequest(fmt.Errorf("pattern %q: %w", f.Server, err))
+	}
+	var hits atomic.Int64
+	end := lab.registry.TakeClusterIPs(f.Server, func() { hits.Add(1) })
 	return effect{undo: end, hits: func() int { return int(hits.Load()) }}, nil
 }
 

@@ -48,6 +48,9 @@ const (
 	FaultManagementAway cloud.FaultKind = "management-away"
 	// FaultWebhookUnready makes the webhooks behind the matching Services refuse connections.
 	FaultWebhookUnready cloud.FaultKind = "webhook-unready"
+	// FaultClusterIPsAway has no ClusterIP answer on the host's network of the matching Servers, as an agent of the network
+	// may do. Only probes that name a host meet it: see package kubelet.
+	FaultClusterIPsAway cloud.FaultKind = "cluster-ips-away"
 	// FaultVanishServer removes a Server (a pattern; Seed picks one of several matches), its machine and its record,
 	// without a request or an action.
 	FaultVanishServer cloud.FaultKind = "vanish-server"
@@ -86,6 +89,7 @@ var faultFields = map[cloud.FaultKind]struct{ needs, takes []string }{
 	FaultAPIServerRestart:  {takes: []string{"cluster", "server", "seed"}},
 	FaultManagementAway:    {takes: []string{"cluster"}},
 	FaultWebhookUnready:    {needs: []string{"service"}, takes: []string{"cluster"}},
+	FaultClusterIPsAway:    {needs: []string{"server"}},
 	FaultVanishServer:      {needs: []string{"server"}, takes: []string{"seed"}},
 
 	FaultVanishLoadBalancer: {needs: []string{"loadBalancer"}, takes: []string{"seed"}},

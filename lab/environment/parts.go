@@ -54,7 +54,8 @@ func (lab *Lab) parts() []Part {
 		Part{"other images", kubelet.Simulated, "are reported Ready, or complete, after a moment; no program runs"},
 		Part{"Pod network", kubelet.Simulated,
 			"the API shows no address of a Pod; only the kube-apiserver reaches Services, through its egress selector, and " +
-				"Pods Gitea's, by their /etc/hosts and the Node"},
+				"Pods Gitea's, by their /etc/hosts and the Node; a probe that names KubePrism connects to it, one that names the " +
+				"ClusterIP of the Service kubernetes to the load balancer"},
 		Part{"Talos", kubelet.Simulated,
 			"machine API with mutual TLS; etcd and the control plane that it starts are real"},
 		Part{"Hetzner Cloud API", kubelet.Simulated, api},

@@ -194,14 +194,20 @@ func (c *container) awaitEnvironment(ctx context.Context) (map[string]string, bo
 	}
 }
 
-// simulate reports the container Ready after a moment, and completes it if it is one that completes.
+// simulate reports the container Ready after a moment, or once the probe succeeds that needs no program in it, and
+// completes it if it is one that completes.
 func (c *container) simulate(ctx context.Context) int32 {
 	c.running(nil, nil)
 	c.p.event(corev1.EventTypeNormal, "Started", "Started container %s (simulated: the lab has no program for image %s)",
 		c.spec.Name, c.spec.Image)
 	began := time.Now()
 	if sleep(ctx, c.p.k.cfg.Latency.StartContainer) && !c.completes() {
-		c.update(func() { c.status.Started, c.status.Ready = ptr.To(true), true })
+		c.update(func() { c.status.Started = ptr.To(true) })
+		if probe := c.spec.ReadinessProbe; namesHost(probe) {
+			c.followReadiness(ctx, probe)
+		} else {
+			c.setReady(true)
+		}
 		<-ctx.Done()
 	}
 	c.terminated(began, 0, "")

@@ -87,6 +87,8 @@ func (c *container) followReadiness(ctx context.Context, probe *corev1.Probe) {
 			ready = false
 			c.setReady(false)
 			c.unhealthy("Readiness", err)
+		case namesHost(probe) && failures == orDefault(probe.FailureThreshold, 3):
+			c.unhealthy("Readiness", err)
 		}
 		if delay = pause; ready {
 			delay = seconds(probe.PeriodSeconds, 10)
@@ -123,7 +125,10 @@ func (c *container) pace(probe *corev1.Probe) (delay, pause time.Duration) {
 }
 
 func (c *container) unhealthy(kind string, err error) {
-	c.p.event(corev1.EventTypeWarning, "Unhealthy", "%s probe failed: %s", kind, err)
+	p := c.p.seen()
+	about := &corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: p.Namespace, Name: p.Name, UID: p.UID,
+		FieldPath: "spec.containers{" + c.spec.Name + "}"}
+	c.p.k.events.Eventf(about, corev1.EventTypeWarning, "Unhealthy", "%s probe failed: %s", kind, err)
 }
 
 // ask probes once. A probe that the lab cannot carry out counts as passed while the process lives; an event says so.
@@ -131,6 +136,8 @@ func (c *container) ask(ctx context.Context, kind string, probe *corev1.Probe) e
 	ctx, cancel := context.WithTimeout(ctx, seconds(probe.TimeoutSeconds, 1))
 	defer cancel()
 	switch {
+	case c.program == nil && namesHost(probe):
+		return c.p.k.askHost(ctx, probe.TCPSocket.Host, c.portNumber(probe.TCPSocket.Port))
 	case probe.HTTPGet != nil:
 		addr, dial := c.probeTarget(probe.HTTPGet.Host, c.portNumber(probe.HTTPGet.Port))
 		if dial == nil {

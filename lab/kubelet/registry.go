@@ -17,6 +17,7 @@ type Registry struct {
 	kubelets map[hostKey]string
 	pods     map[portKey]podNetwork // by key without port: Pods with a network of their own
 	hosts    map[string]*hosts      // by cluster
+	taken    map[*takenIPs]bool
 }
 
 // podNetwork is where a Pod is.
@@ -42,7 +43,7 @@ const (
 // NewRegistry returns an empty registry.
 func NewRegistry() *Registry {
 	return &Registry{addrs: map[portKey]string{}, ports: map[int]bool{}, next: firstPort, kubelets: map[hostKey]string{},
-		pods: map[portKey]podNetwork{}, hosts: map[string]*hosts{}}
+		pods: map[portKey]podNetwork{}, hosts: map[string]*hosts{}, taken: map[*takenIPs]bool{}}
 }
 
 // Address returns the address in the lab of a port of a Pod's containers, "127.0.0.1:20007" or, of a Pod with a network

@@ -42,7 +42,7 @@ type chartSource struct {
 	oci     string // upstream's repository, without the registry's host
 	project string // whose released chart can take its place; empty: there is only the stand-in
 	// more are versions that the stand-in is offered as, too: those of the version sets, so that an upgrade from one set
-	// to another has charts to upgrade. Only the version differs.
+	// to another has charts to upgrade. Only the version differs, and with it the tags of images that are named by it.
 	more []string
 }
 
@@ -148,11 +148,11 @@ func (s chartSource) versions(releases []originals.Original) (all []packed, err 
 		return all, nil
 	}
 	for _, version := range append([]string{""}, s.more...) {
-		content, err := s.chartYAML(version)
+		content, err := s.file(path.Join("charts", s.name, chartYAML), version)
 		if err != nil {
 			return nil, err
 		}
-		archive, err := s.pack(content)
+		archive, err := s.pack(version)
 		if err != nil {
 			return nil, err
 		}
@@ -165,24 +165,34 @@ func (s chartSource) versions(releases []originals.Original) (all []packed, err 
 	return all, nil
 }
 
-// chartYAML is the stand-in's Chart.yaml, for another version where one is named.
-func (s chartSource) chartYAML(version string) ([]byte, error) {
-	content, err := chartFiles.ReadFile(path.Join("charts", s.name, "Chart.yaml"))
+// chartYAML is the file of a chart with its metadata.
+const chartYAML = "Chart.yaml"
+
+// file is one of the stand-in's, for another version where one is named.
+func (s chartSource) file(name, version string) ([]byte, error) {
+	content, err := chartFiles.ReadFile(name)
+	if err != nil || version == "" {
+		return content, err
+	}
+	about, err := chartFiles.ReadFile(path.Join("charts", s.name, chartYAML))
 	if err != nil {
 		return nil, fmt.Errorf("read the metadata of the chart %s: %w", s.name, err)
 	}
-	if version == "" {
-		return content, nil
-	}
 	var metadata struct{ Version string }
-	if err := yaml.Unmarshal(content, &metadata); err != nil {
+	if err := yaml.Unmarshal(about, &metadata); err != nil {
 		return nil, fmt.Errorf("read the metadata of the chart %s: %w", s.name, err)
 	}
-	return bytes.ReplaceAll(content, []byte(metadata.Version), []byte(version)), nil
+	switch path.Base(name) {
+	case chartYAML:
+		return bytes.ReplaceAll(content, []byte(metadata.Version), []byte(version)), nil
+	case "values.yaml":
+		return bytes.ReplaceAll(content, []byte("tag: v"+metadata.Version), []byte("tag: v"+version)), nil
+	}
+	return content, nil
 }
 
-// pack creates the chart's archive with a Chart.yaml.
-func (s chartSource) pack(chartYAML []byte) ([]byte, error) {
+// pack creates the chart's archive, of another version where one is named.
+func (s chartSource) pack(version string) ([]byte, error) {
 	var archive bytes.Buffer
 	compressed := gzip.NewWriter(&archive)
 	files := tar.NewWriter(compressed)
@@ -191,12 +201,9 @@ func (s chartSource) pack(chartYAML []byte) ([]byte, error) {
 		if err != nil || entry.IsDir() {
 			return err
 		}
-		content, err := chartFiles.ReadFile(name)
+		content, err := s.file(name, version)
 		if err != nil {
 			return err
-		}
-		if path.Base(name) == "Chart.yaml" {
-			content = chartYAML
 		}
 		err = files.WriteHeader(&tar.Header{
 			Name: strings.TrimPrefix(name, "charts/"), Mode: 0o644, Size: int64(len(content)), ModTime: chartTime,

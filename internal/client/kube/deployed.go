@@ -4,6 +4,9 @@ import (
 	"errors"
 	"fmt"
 
+	"helm.sh/helm/v3/pkg/chart"
+	"helm.sh/helm/v3/pkg/release"
+	"helm.sh/helm/v3/pkg/releaseutil"
 	"helm.sh/helm/v3/pkg/storage/driver"
 )
 
@@ -15,6 +18,18 @@ type DeployedRelease struct {
 	Values   map[string]any // that were given; may hold secrets
 	// Manifest are the objects of the release; may hold secrets.
 	Manifest string
+
+	record *release.Release
+}
+
+// MadeOf tells whether the release was made of this chart and these values.
+func (d *DeployedRelease) MadeOf(ch *chart.Chart, values map[string]any) bool {
+	return same(d.record, ch, values)
+}
+
+func toDeployed(r *release.Release) *DeployedRelease {
+	return &DeployedRelease{Revision: r.Version, Chart: r.Chart.Metadata.Name, Version: r.Chart.Metadata.Version,
+		Values: r.Config, Manifest: r.Manifest, record: r}
 }
 
 // Deployed reads a release. nil: there is none, or its last operation has not ended well.
@@ -26,6 +41,38 @@ func (h *Helm) Deployed(name string) (*DeployedRelease, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read helm release %s in namespace %s: %w", name, h.namespace, err)
 	}
-	return &DeployedRelease{Revision: r.Version, Chart: r.Chart.Metadata.Name, Version: r.Chart.Metadata.Version,
-		Values: r.Config, Manifest: r.Manifest}, nil
+	return toDeployed(r), nil
+}
+
+// LastDeployed is the newest revision that was once deployed in full and that is says so of; nil: there is none.
+func (h *Helm) LastDeployed(name string, is func(*DeployedRelease) bool) (*DeployedRelease, error) {
+	history, err := h.config.Releases.History(name)
+	if errors.Is(err, driver.ErrReleaseNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the history of helm release %s in namespace %s: %w", name, h.namespace, err)
+	}
+	releaseutil.Reverse(history, releaseutil.SortByRevision)
+	for _, r := range history {
+		if r.Info.Status != release.StatusDeployed && r.Info.Status != release.StatusSuperseded {
+			continue
+		}
+		if d := toDeployed(r); is(d) {
+			return d, nil
+		}
+	}
+	return nil, nil
+}
+
+// Current tells whether the newest revision of a release is deployed, and made of this chart and these values.
+func (h *Helm) Current(name string, ch *chart.Chart, values map[string]any) (bool, error) {
+	last, err := h.config.Releases.Last(name)
+	if errors.Is(err, driver.ErrReleaseNotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("read helm release %s in namespace %s: %w", name, h.namespace, err)
+	}
+	return last.Info.Status == release.StatusDeployed && same(last, ch, values), nil
 }

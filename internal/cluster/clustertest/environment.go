@@ -274,6 +274,22 @@ func (p *Provider) Delete(context.Context, string) error { return nil }
 // HubbleUI is the Deployment of Cilium's chart, beside the agents.
 const HubbleUI = "hubble-ui"
 
+// NextCilium is a version of Cilium's chart besides the default one.
+const NextCilium = "1.18.13"
+
+// agentsManifest is the DaemonSet of Cilium's chart, whose image has the chart's version.
+const agentsManifest = `---
+apiVersion: apps/v1
+kind: DaemonSet
+metadata: {name: cilium}
+spec:
+  selector: {matchLabels: {k8s-app: cilium}}
+  updateStrategy: {type: {{ dig "updateStrategy" "type" "RollingUpdate" .Values.AsMap }}}
+  template:
+    metadata: {labels: {k8s-app: cilium}, annotations: {{ dig "podAnnotations" (dict) .Values.AsMap | toJson }}}
+    spec: {containers: [{name: cilium-agent, image: "quay.io/cilium/cilium:v{{ .Chart.Version }}"}]}
+`
+
 // OwnChart and its versions are a chart that an operator has as an add-on.
 const (
 	OwnChart     = "shop"
@@ -292,7 +308,8 @@ func ServeCharts(t *testing.T) string {
 		chart         bootstrap.Chart
 		version, kind string
 	}
-	all := []served{{bootstrap.Cilium(), d.CiliumVersion, "DaemonSet"}, {bootstrap.HCloudCCM(), d.HCloudCCMVersion, "Deployment"},
+	all := []served{{bootstrap.Cilium(), d.CiliumVersion, "DaemonSet"}, {bootstrap.Cilium(), NextCilium, "DaemonSet"},
+		{bootstrap.HCloudCCM(), d.HCloudCCMVersion, "Deployment"},
 		{bootstrap.TalosCCM(), d.TalosCCMVersion, "DaemonSet"}}
 	for _, a := range config.ShippedAddons() {
 		all = append(all, served{bootstrap.Chart{Name: a.Chart}, a.Version, "Deployment"})
@@ -306,7 +323,7 @@ func ServeCharts(t *testing.T) string {
 		manifest := fmt.Sprintf(workload, c.kind, "{{ .Release.Name }}")
 		switch c.chart.Name {
 		case bootstrap.Cilium().Name:
-			manifest += fmt.Sprintf(workload, "Deployment", HubbleUI)
+			manifest = agentsManifest + fmt.Sprintf(workload, "Deployment", HubbleUI)
 		case bootstrap.TalosCCM().Name:
 			manifest += "---\napiVersion: talos.dev/v1alpha1\nkind: ServiceAccount\nmetadata: {name: secrets}\n"
 		}

@@ -256,8 +256,12 @@ func (r request) releases() (stages []Stage, err error) {
 			return nil, fmt.Errorf("%s skips a minor version, which Cilium does not support: upgrade to the newest %d.%d first "+
 				"(CILIUM_VERSION)", c, from.Major, from.Minor+1)
 		}
-		stages = append(stages, Stage{Name: v.step, Changes: []Change{c}, Does: "Helm upgrades the release; its Pods are " +
-			"replaced", Back: "helm rollback brings the release of before back"})
+		does := "Helm upgrades the release; its Pods are replaced"
+		if v.step == "cilium" {
+			does += ", the agents on one node first, which is probed before the others follow"
+		}
+		stages = append(stages, Stage{Name: v.step, Changes: []Change{c}, Does: does,
+			Back: "helm rollback brings the release of before back"})
 	}
 	return stages, nil
 }

@@ -61,6 +61,9 @@ func FaultKinds() []FaultKind {
 			takes: []string{"cluster"}},
 		{Name: "webhook-unready", Doc: "the webhooks behind a Service refuse connections", needs: []string{"service"},
 			takes: []string{"cluster"}},
+		{Name: "cluster-ips-away", Doc: "no ClusterIP answers on the host's network of a server: only probes that name one " +
+			"meet it, as the canary node's of an upgrade of Cilium",
+			needs: []string{"server"}},
 		{Name: "expired-kubeconfig", Doc: "the client certificate in a kubeconfig has expired an hour ago",
 			needs: []string{"cluster", "file"}},
 	}

@@ -52,6 +52,7 @@ func Builtin() []Resource {
 		{"", "v1", "ServiceAccount", "serviceaccounts", false}, {"", "v1", "Event", "events", false},
 		{"apps", "v1", "Deployment", "deployments", false}, {"apps", "v1", "DaemonSet", "daemonsets", false},
 		{"apps", "v1", "StatefulSet", "statefulsets", false},
+		{"apps", "v1", "ControllerRevision", "controllerrevisions", false},
 		{"batch", "v1", "Job", "jobs", false},
 		{"", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", false},
 		{"coordination.k8s.io", "v1", "Lease", "leases", false},
