@@ -49,6 +49,7 @@ func sharedFlags(o arguments, target []string) []string {
 	}
 	add("config", o.Config)
 	add("dir", o.Dir)
+	add("versions-file", o.VersionsFile)
 	add("state-dir", o.StateDir)
 	add("identity", o.Identity)
 	for name, given := range map[string]bool{"unencrypted": o.Unencrypted, "unauthenticated": o.Unauthenticated} {

@@ -19,6 +19,8 @@ func addSharedFlags(root *cobra.Command, o *arguments) {
 	set.StringVar(&o.Config, "config", "", "read the configuration from `FILE` (default bootstrap.yaml, where it exists)")
 	set.StringVar(&o.Dir, "dir", "",
 		"use the folders manifests/ and bootstrap/ in `DIR` (default: those beside the configuration file)")
+	set.StringVar(&o.VersionsFile, "versions-file", "",
+		"take what is known of versions from `FILE`, a newer config/versions.yaml, not from the table inside the command")
 	set.BoolVar(&o.Lab, "lab", false, "rehearse in the lab: no account, no Docker, no internet")
 	set.StringVar(&o.LabDir, "lab-dir", "",
 		"use the lab in `DIR`, which several clusters can share (default: lab in the state folder)")

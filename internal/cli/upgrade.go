@@ -55,12 +55,17 @@ func newUpgradeCommand(c *call) *cobra.Command {
 
 // runUpgrade brings the cluster to the configured versions.
 func runUpgrade(ctx context.Context, c *call, o upgradeOptions) error {
-	set, err := setValues(c.Values, o.ToSet)
+	table, err := c.Table(c.workDir)
 	if err != nil {
 		return err
 	}
-	if named, is := config.Shipped().Set(o.ToSet); is && o.ToSet != "" {
-		o.ToSet = named.Name // what is recorded names the set, of which another release may have a newer one
+	set, err := setValues(table, c.Values, o.ToSet)
+	if err != nil {
+		return err
+	}
+	if o.ToSet != "" { // what is recorded names the set itself: another release may have a newer one
+		named, _ := table.Set(o.ToSet)
+		o.ToSet = named.Name
 	}
 	k, err := c.load(set...)
 	if err != nil {
@@ -104,13 +109,13 @@ func predictUpgrade(ctx context.Context, c *call, k session.Cluster, o upgradeOp
 }
 
 // setValues are the versions of a set, but for those that are given, and the set's name; none where no set is named.
-func setValues(given []settings.Assignment, name string) (values []settings.Assignment, err error) {
+func setValues(table *config.Table, given []settings.Assignment, name string) (values []settings.Assignment, err error) {
 	if name == "" {
 		return nil, nil
 	}
-	set, known := config.Shipped().Set(name)
+	set, known := table.Set(name)
 	if !known {
-		names := config.Shipped().SetNames()
+		names := table.SetNames()
 		return nil, usage.Errorf("--to-set %s: there is no such version set; there are %s%s", name,
 			strings.Join(names, ", "), usage.DidYouMean("", name, names))
 	}

@@ -60,22 +60,25 @@ func librariesShown() []string {
 // runVersion prints what the command is made of.
 func runVersion(_ context.Context, c *call) error {
 	info, _ := debug.ReadBuildInfo()
-	r := newVersionReport(info, c.workDir)
+	table, err := c.Table(c.workDir)
+	if err != nil {
+		return err
+	}
+	r := newVersionReport(info, c.workDir, table)
 	return c.print(r, r.print)
 }
 
 // newVersionReport reads what is built into the command, where that is known, and the lab's source, where a folder lies
 // in it.
-func newVersionReport(info *debug.BuildInfo, dir string) versionReport {
+func newVersionReport(info *debug.BuildInfo, dir string, table *config.Table) versionReport {
 	r := versionReport{Kind: "version", Version: session.Version(), Go: runtime.Version(), System: runtime.GOOS + "/" +
 		runtime.GOARCH,
 		Libraries: []lab.Version{}, Lab: []lab.Version{}}
-	table := config.Shipped()
 	r.Default, r.AsOf, r.age = table.Default, table.AsOf.String(), table.Age(time.Now())
 	for _, s := range table.Sets {
 		r.Sets = append(r.Sets, versionSet{s.Name, s.Doc, versionsOf(s)})
 	}
-	r.Cluster = defaultVersions()
+	r.Cluster = defaultVersions(config.DefaultsOf(table))
 	if found, err := lab.SourceVersions(dir); err == nil {
 		r.Lab = found
 	}
@@ -105,10 +108,10 @@ func newVersionReport(info *debug.BuildInfo, dir string) versionReport {
 }
 
 // defaultVersions are what a cluster gets where nothing else is configured. Not all of them are part of version sets.
-func defaultVersions() (all []lab.Version) {
+func defaultVersions(defaults config.Config) (all []lab.Version) {
 	for _, v := range config.Variables() {
 		if name, is := strings.CutSuffix(v.Name, "_VERSION"); is && v.Default != "" {
-			all = append(all, lab.Version{Name: name, Version: v.Default})
+			all = append(all, lab.Version{Name: name, Version: v.Get(defaults)})
 		}
 	}
 	return all

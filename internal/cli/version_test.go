@@ -33,7 +33,7 @@ func builtFrom(t *testing.T, path string) *debug.BuildInfo {
 
 func TestVersionReport(t *testing.T) {
 	info := builtFrom(t, "../../go.mod")
-	r := newVersionReport(info, filepath.Join("..", ".."))
+	r := newVersionReport(info, filepath.Join("..", ".."), config.Shipped())
 	if r.Commit != "0123abc" || !r.Modified {
 		t.Errorf("got %+v", r)
 	}

@@ -12,7 +12,7 @@ import (
 
 // TestVersionSetIsBelowSingleVersions: wherever the set and a version are named, the version stays.
 func TestVersionSetIsBelowSingleVersions(t *testing.T) {
-	current, _ := config.VersionSetOf("current")
+	current, _ := config.Shipped().Set("current")
 	for name, given := range map[string][3]string{
 		"arguments":           {"", "", "KUBERNETES_VERSION=v1.33.1 VERSIONS=current"},
 		"file and argument":   {"kubernetesVersion: v1.33.1\n", "", "VERSIONS=current"},
@@ -26,10 +26,10 @@ func TestVersionSetIsBelowSingleVersions(t *testing.T) {
 			continue
 		}
 		if c.KubernetesVersion != "v1.33.1" || c.TalosVersion != current.Versions["TALOS_VERSION"] ||
-			c.HCloudCCMVersion != current.Versions["HCLOUD_CCM_VERSION"] || c.Versions != "current" {
+			c.HCloudCCMVersion != current.Versions["HCLOUD_CCM_VERSION"] || c.Versions != current.Name {
 			t.Errorf("%s: got %+v", name, c.Config)
 		}
-		if place := c.Place("talosVersion"); !strings.HasPrefix(place, "version set current (") {
+		if place := c.Place("talosVersion"); !strings.HasPrefix(place, "version set "+current.Name+" (") {
 			t.Errorf("%s: Talos's version comes from %q", name, place)
 		}
 	}
@@ -48,30 +48,49 @@ func TestUnknownVersionSetIsBadUsage(t *testing.T) {
 	}
 }
 
-// TestVersionSetAndABackup: the versions of a backup stay unless a set is asked for, also those of a backup of before
-// there were sets.
+// TestVersionSetAndABackup: the versions of a backup stay unless a set is asked for by its own name, also those of a
+// backup of before there were sets.
 func TestVersionSetAndABackup(t *testing.T) {
-	for _, versions := range []string{"", "versions: \"\"\n", "versions: current\n"} {
-		base := []byte(versions + "talosVersion: v1.11.1\nkubernetesVersion: v1.31.4\n")
-		c, err := settings.Load(settings.Sources{Base: base, WorkDir: t.TempDir()})
-		if err != nil || c.TalosVersion != "v1.11.1" || c.KubernetesVersion != "v1.31.4" {
-			t.Errorf("%q: %v, %+v", versions, err, c.Config)
-		}
-		c, err = settings.Load(settings.Sources{Base: base, WorkDir: t.TempDir(),
-			Values: []settings.Assignment{settings.Assign("VERSIONS", "current")}})
-		if current, _ := config.VersionSetOf("current"); err != nil || c.TalosVersion != current.Versions["TALOS_VERSION"] {
-			t.Errorf("%q, with a set: %v, %+v", versions, err, c.Config)
+	for versions, set := range map[string]string{"": "guide", "versions: \"\"\n": "guide", "versions: current\n": "2026-09",
+		"versions: \"2026-11\"\n": "2026-11"} {
+		for _, table := range []*config.Table{nil, withDefault("2026-11")} {
+			from := settings.Sources{Base: []byte(versions + "talosVersion: v1.11.1\nkubernetesVersion: v1.31.4\n"),
+				WorkDir: t.TempDir(), Table: table}
+			for _, named := range []string{"", "current"} {
+				if from.Values = nil; named != "" {
+					from.Values = []settings.Assignment{settings.Assign("VERSIONS", named)}
+				}
+				c, err := settings.Load(from)
+				if err != nil || c.TalosVersion != "v1.11.1" || c.KubernetesVersion != "v1.31.4" || c.Versions != set {
+					t.Errorf("%q with VERSIONS=%s: %v, %+v", versions, named, err, c.Config)
+				}
+			}
+			from.Values = []settings.Assignment{settings.Assign("VERSIONS", "2026-09")}
+			c, err := settings.Load(from)
+			if asked, _ := config.Shipped().Set("2026-09"); err != nil || c.TalosVersion != asked.Versions["TALOS_VERSION"] {
+				t.Errorf("%q, with a set: %v, %+v", versions, err, c.Config)
+			}
 		}
 	}
 }
 
+// withDefault is the shipped table with another set for new clusters.
+func withDefault(set string) *config.Table {
+	table := *config.Shipped()
+	table.Default = set
+	return &table
+}
+
 func TestVersionListsTheSets(t *testing.T) {
 	r := execute(t, t.Context(), t.TempDir(), "", "version")
-	for _, s := range config.VersionSets() {
-		if s.Name != config.DefaultVersionSet && !strings.Contains(r.stdout, "VERSIONS="+s.Name) ||
+	for _, s := range config.Shipped().Sets {
+		if s.Name != config.Shipped().Default && !strings.Contains(r.stdout, "VERSIONS="+s.Name) ||
 			!strings.Contains(r.stdout, s.Versions["TALOS_VERSION"]) {
 			t.Errorf("%s is missing in %s", s.Name, r.stdout)
 		}
+	}
+	if !strings.Contains(r.stdout, "the table of versions is of "+config.Shipped().AsOf.String()) {
+		t.Errorf("the day of the table is missing in %s", r.stdout)
 	}
 }
 

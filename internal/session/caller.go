@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"runtime/debug"
 
-	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/base/effect"
 	"github.com/slipway-k8s/slipway/internal/base/redact"
 	"github.com/slipway-k8s/slipway/internal/cluster/checks"
@@ -24,8 +23,6 @@ type Caller struct {
 	// Git is what the Git repository is read with; if empty, it is read from where the configuration and the environment
 	// say.
 	Git platform.GitAccess
-	// Table is what is known of versions; nil: the table inside this command.
-	Table *config.Table
 	// Program is true if a Go program opened the session through package slipway: messages then name fields of
 	// slipway.Options instead of flags.
 	Program bool
@@ -70,18 +67,20 @@ type Request struct {
 
 // Options are the choices of a session that are no configuration of the cluster.
 type Options struct {
-	Config     string // path of bootstrap.yaml; empty: the default one, where it exists
-	Dir        string // folder of the operator's manifests/ and bootstrap/; empty: that of the configuration file
-	Lab        bool
-	LabLatency string // "fast" or "real"
-	LabAPI     string // date of the simulated Hetzner API: lab.APIDates
-	LabImages  string // file with a mapping of images to programs
-	LabDir     string // folder of the lab; empty: in the state folder
-	LabUntil   int    // process with whose end a lab that is started ends, too; 0: none
-	StateDir   string // empty: .slipway/<cluster>
-	Yes        bool   // agree beforehand to what is asked otherwise
-	Parallel   int    // steps at once at most; 0: as many as can
-	SkipDoctor bool   // run without the doctor's checks
+	Config string // path of bootstrap.yaml; empty: the default one, where it exists
+	Dir    string // folder of the operator's manifests/ and bootstrap/; empty: that of the configuration file
+	// VersionsFile is a file with a table of versions, in place of the one inside this command; empty: that.
+	VersionsFile string
+	Lab          bool
+	LabLatency   string // "fast" or "real"
+	LabAPI       string // date of the simulated Hetzner API: lab.APIDates
+	LabImages    string // file with a mapping of images to programs
+	LabDir       string // folder of the lab; empty: in the state folder
+	LabUntil     int    // process with whose end a lab that is started ends, too; 0: none
+	StateDir     string // empty: .slipway/<cluster>
+	Yes          bool   // agree beforehand to what is asked otherwise
+	Parallel     int    // steps at once at most; 0: as many as can
+	SkipDoctor   bool   // run without the doctor's checks
 }
 
 // Note says something outside of a session's events.

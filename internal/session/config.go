@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 
 	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/internal/base/usage"
 	"github.com/slipway-k8s/slipway/internal/cluster/checks"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
 	"github.com/slipway-k8s/slipway/internal/state/settings"
@@ -17,10 +19,13 @@ import (
 // the operator's manifests have in the place of variables are in it.
 func Load(c *Caller, q Request) (Cluster, error) {
 	k := Cluster{Caller: c, Request: q}
-	var err error
+	table, err := q.Table(c.WorkDir)
+	if err != nil {
+		return k, err
+	}
 	k.Cfg, err = settings.Load(settings.Sources{
 		File: q.Config, Dir: q.Dir, Base: q.Base, Environment: c.Environment, Values: q.Values, WorkDir: q.WorkDir,
-		Table: c.Table, Kept: func(cfg config.Config) settings.Kept {
+		Table: table, Kept: func(cfg config.Config) settings.Kept {
 			return k.keptIn(context.Background(), statedir.New(q.StateDir, cfg.ClusterName, c.WorkDir), cfg)
 		},
 	})
@@ -31,6 +36,23 @@ func Load(c *Caller, q Request) (Cluster, error) {
 		k.Cfg, err = WithLiterals(k.Cfg)
 	}
 	return k, err
+}
+
+// Table is what is known of versions.
+func (o Options) Table(workDir string) (*config.Table, error) {
+	if o.VersionsFile == "" {
+		return config.Shipped(), nil
+	}
+	data, err := os.ReadFile(settings.InFolder(workDir, o.VersionsFile))
+	if err != nil {
+		return nil, usage.Errorf("--versions-file: %w", err)
+	}
+	table, err := config.ParseTable(data)
+	if err != nil {
+		return nil, usage.Errorf("--versions-file %s: %w: take config/versions.yaml of a release, or leave the flag out",
+			o.VersionsFile, err)
+	}
+	return table, nil
 }
 
 // keptIn is the version set of the cluster that a state folder is of, where that is the configured one.

@@ -46,8 +46,18 @@ func TestRecord(t *testing.T) {
 	if err := (Record{Cluster: "k8s", Namespace: "team-a"}).Write(named); err != nil {
 		t.Fatal(err)
 	}
-	if r, err := Read(named); err != nil || r.Format != Format || r.Namespace != "team-a" {
+	if r, err := Read(named); err != nil || r.Format != namespaceFormat || r.Namespace != "team-a" {
 		t.Errorf("with a namespace: %+v, %v", r, err)
+	}
+	// So is a version set that older releases do not take by default.
+	for set, format := range map[string]int{"": plainFormat, "guide": plainFormat, "2026-11": Format} {
+		of := memory{}
+		if err := (Record{Cluster: "k8s", Versions: set}).Write(of); err != nil {
+			t.Fatal(err)
+		}
+		if r, err := Read(of); err != nil || r.Format != format || r.Versions != set {
+			t.Errorf("with the set %q: %+v, %v", set, r, err)
+		}
 	}
 	for text, want := range map[string]string{
 		"{":                             "unexpected end of JSON",

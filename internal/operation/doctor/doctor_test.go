@@ -290,9 +290,15 @@ func TestDoctorFindsWhatIsNotWell(t *testing.T) {
 		verdict Verdict
 		says    string
 	}{
-		"a Talos too old":          {cfg("TALOS_VERSION=v1.5.0"), "versions", Failed, "does not fit talosVersion"},
-		"another Cluster API":      {cfg("CAPI_VERSION=v1.11.0"), "versions", Failed, "v1.10.x"},
-		"kind's own default image": {cfg("KIND_NODE_IMAGE=kindest/node:v1.35.0"), "versions", Failed, "managed from"},
+		"a Talos too old":     {cfg("TALOS_VERSION=v1.5.0"), "versions", Failed, "is too old for this command"},
+		"another Cluster API": {cfg("CAPI_VERSION=v1.9.0"), "versions", Failed, "choose v1.10 and newer"},
+		"a core that was not tried": {func(t *testing.T, c *clinic) {
+			cfg("CAPI_VERSION=v1.14.2")(t, c)
+			cfg("CAPH_VERSION=v1.1.8")(t, c)
+		}, "versions", Unknown, "Cluster API v1.14 was not tried"},
+		"kind's own default image": {cfg("KIND_NODE_IMAGE=kindest/node:v1.35.0"), "versions", Unknown,
+			"is tested with management clusters of Kubernetes v1.29 to v1.33, not with 1.35.0"},
+		"a kind image of long ago": {cfg("KIND_NODE_IMAGE=kindest/node:v1.19.0"), "versions", Failed, "v1.20 and newer"},
 		"ranges in each other":     {cfg("POD_CIDR=10.10.64.0/17"), "address-ranges", Failed, "podCidr"},
 		"a route into the network": {func(_ *testing.T,
 			c *clinic) {

@@ -59,7 +59,7 @@ type request struct {
 
 // plan makes the stages of an upgrade, in their order. Its error is a RefusedError.
 func (r request) plan() ([]Stage, error) {
-	if why := slices.Concat(r.downgrades(), r.oldKubelets(), r.refuseInPlace()); len(why) > 0 {
+	if why := slices.Concat(r.downgrades(), r.coreSkips(), r.oldKubelets(), r.refuseInPlace()); len(why) > 0 {
 		return nil, &RefusedError{why}
 	}
 	servers, err := r.controlPlaneStages()
@@ -128,6 +128,20 @@ func (r request) oldKubelets() []string {
 	return []string{fmt.Sprintf("workers run Kubernetes %s, and API servers of %s support kubelets of at most %d minor versions "+
 		"before theirs: upgrade to the newest v%d.%d first (KUBERNETES_VERSION), which replaces the workers too", r.kubelets,
 		r.to[kubernetes], kubeletSkew, from.Major, from.Minor+kubeletSkew)}
+}
+
+// coreSkip is how many minors Cluster API can be upgraded by at once (docs/book/src/reference/versions.md).
+const coreSkip = 3
+
+// coreSkips refuses an upgrade of Cluster API by more minors.
+func (r request) coreSkips() []string {
+	c, changed := change(r.from, r.to, "CAPI_VERSION")
+	from, to := parsed(c.From), parsed(c.To)
+	if !changed || to.Major != from.Major || to.Minor <= from.Minor+coreSkip {
+		return nil
+	}
+	return []string{fmt.Sprintf("%s skips more than %d minor versions, which Cluster API does not support: upgrade to a v%d.%d "+
+		"first (CAPI_VERSION)", c, coreSkip, from.Major, from.Minor+coreSkip)}
 }
 
 // providers is the stage that upgrades Cluster API and its providers.

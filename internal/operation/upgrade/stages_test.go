@@ -12,7 +12,7 @@ import (
 
 // versionsOf is a version set with other values in some places.
 func versionsOf(set string, values ...string) Versions {
-	s, _ := config.VersionSetOf(set)
+	s, _ := config.Shipped().Set(set)
 	versions := Versions{}
 	for name, version := range s.Versions {
 		versions[name] = version
@@ -33,7 +33,11 @@ func TestStages(t *testing.T) {
 		"nothing": {request: request{from: versionsOf("guide"), to: versionsOf("guide")}},
 		"guide to current": {
 			request: request{from: versionsOf("guide"), to: versionsOf("current"), workers: []string{"replaces 2"}},
-			want: []string{"providers", "image", "talos v1.12.2→v1.13.9", "kubernetes-1-33-13 v1.32.2→v1.33.13", "workers", "cilium",
+			want: []string{"providers", "image", "talos v1.12.2→v1.13.9", "kubernetes-1-33-13 v1.32.2→v1.33.13",
+				"kubernetes-1-34-9 v1.33.13→v1.34.9", "kubernetes-1-35-4 v1.34.9→v1.35.4", "workers", "cilium", "hcloud-ccm"}},
+		"guide to the set before it": {
+			request: request{from: versionsOf("guide"), to: versionsOf("2026-09")},
+			want: []string{"providers", "image", "talos v1.12.2→v1.13.9", "kubernetes-1-33-13 v1.32.2→v1.33.13", "cilium",
 				"hcloud-ccm"}},
 		"one minor after another": {
 			request: request{from: versionsOf("guide", "KUBERNETES_VERSION=v1.30.2"),
@@ -45,9 +49,19 @@ func TestStages(t *testing.T) {
 				to: versionsOf("guide", "KUBERNETES_VERSION=v1.33.4"), via: map[uint64]string{32: "v1.32.9"}},
 			want: []string{"kubernetes-1-32-9 v1.31.2→v1.32.9", "kubernetes-1-33-4 v1.32.9→v1.33.4"}},
 		"a minor that is not known": {
-			request: request{from: versionsOf("guide", "KUBERNETES_VERSION=v1.33.2"),
-				to: versionsOf("guide", "KUBERNETES_VERSION=v1.35.1")},
-			refused: "--via v1.34.0"},
+			request: request{from: versionsOf("guide", "KUBERNETES_VERSION=v1.37.2", "TALOS_VERSION=v1.14.6"),
+				to: versionsOf("guide", "KUBERNETES_VERSION=v1.39.1", "TALOS_VERSION=v1.14.6")},
+			refused: "--via v1.38.0"},
+		"a Talos that nothing is known of": {
+			request: request{from: versionsOf("guide", "TALOS_VERSION=v1.15.0"),
+				to: versionsOf("guide", "TALOS_VERSION=v1.15.0", "KUBERNETES_VERSION=v1.33.4")},
+			want: []string{"kubernetes-1-33-4 v1.32.2→v1.33.4"}},
+		"Cluster API skips three minors": {
+			request: request{from: versionsOf("guide"), to: versionsOf("guide", "CAPI_VERSION=v1.13.6")},
+			want:    []string{"providers"}},
+		"Cluster API skips more": {
+			request: request{from: versionsOf("guide"), to: versionsOf("guide", "CAPI_VERSION=v1.14.3")},
+			refused: "upgrade to a v1.13 first"},
 		// Talos 1.11 runs 1.29 to 1.34, 1.12 runs 1.30 to 1.35.
 		"Kubernetes first where the new Talos does not run the old one": {
 			request: request{from: versionsOf("guide", "KUBERNETES_VERSION=v1.29.3", "TALOS_VERSION=v1.11.2"),
@@ -73,7 +87,7 @@ func TestStages(t *testing.T) {
 			refused: "IMAGE_NAME=mine is an image of your own"},
 		"a downgrade": {
 			request: request{from: versionsOf("current"), to: versionsOf("guide")},
-			refused: "Kubernetes of the cluster v1.33.13 → v1.32.2 would be a downgrade"},
+			refused: "Kubernetes of the cluster v1.35.4 → v1.32.2 would be a downgrade"},
 		"in the middle of another": {
 			request: request{from: versionsOf("guide", "KUBERNETES_VERSION=v1.31.2"),
 				to: versionsOf("guide", "KUBERNETES_VERSION=v1.33.4"), rolling: "v1.32.5"},
@@ -89,7 +103,7 @@ func TestStages(t *testing.T) {
 			refused: "which Cilium does not support: upgrade to the newest 1.17 first"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			tt.request.replicas = 3
+			tt.request.replicas, tt.request.table = 3, config.Shipped()
 			stages, err := tt.request.plan()
 			if tt.refused != "" {
 				var refused *RefusedError
