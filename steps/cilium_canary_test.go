@@ -14,6 +14,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/client/kube/kubetest"
 	"github.com/slipway-k8s/slipway/internal/cluster/clustertest"
 	"github.com/slipway-k8s/slipway/internal/ensure/canary"
@@ -86,6 +87,27 @@ func (c *canaries) held() bool {
 	return strategy == "OnDelete"
 }
 
+// stopped is the version of before an upgrade that has not come past its canary node; empty: there is none.
+func (c *canaries) stopped() string {
+	c.t.Helper()
+	workload, err := kube.Connect(c.w.Workload.Kubeconfig())
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	helm, err := workload.Helm("kube-system", "test", c.t.Logf)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	before, stopped, err := canary.Stopped(helm, "cilium", nil)
+	if err != nil || stopped != (before != nil) {
+		c.t.Fatalf("stopped %v: %v, %v", stopped, before, err)
+	}
+	if before == nil {
+		return ""
+	}
+	return before.Version
+}
+
 func (c *canaries) probes() (names []string) {
 	for _, o := range c.w.Workload.All() {
 		if o.GetLabels()["slipway.dev/canary-node"] != "" {
@@ -113,7 +135,7 @@ func (c *canaries) done(version string) {
 			c.t.Errorf("node %s runs %s", node, on)
 		}
 	}
-	if c.held() || len(c.probes()) > 0 {
+	if c.held() || len(c.probes()) > 0 || c.stopped() != "" {
 		c.t.Errorf("held back: %v, probes %q", c.held(), c.probes())
 	}
 }
@@ -161,12 +183,12 @@ func TestAFailedCanaryNodeStopsTheUpgrade(t *testing.T) {
 			}
 		}
 		if on := c.agents.SortedNodes(clustertest.NextCilium); !slices.Equal(on, []string{canaryWorker}) || !c.held() ||
-			len(c.probes()) > 0 {
-			t.Errorf("the new agent is on %q, held back %v, probes %q", on, c.held(), c.probes())
+			len(c.probes()) > 0 || c.stopped() != was {
+			t.Errorf("the new agent is on %q, held back %v, probes %q, of before %q", on, c.held(), c.probes(), c.stopped())
 		}
 	}
 	c.agents.Happened()
-	c.cfg.CiliumVersion = was
+	c.cfg.CiliumVersion, c.cfg.ReleaseTimeout = was, c.w.Config().ReleaseTimeout
 	if err := c.run(""); err != nil {
 		t.Fatal(err)
 	}

@@ -32,7 +32,7 @@ func TestCanaryNode(t *testing.T) {
 			t.Fatalf("exit %d, want 1 and %q\n%s", o.exit, says, o.output)
 		}
 	}
-	if strings.Contains(o.output, "KubePrism 127.0.0.1:7445: ") {
+	if _, last, _ := strings.Cut(o.output, "stopped at its canary node"); strings.Contains(last, "KubePrism 127.0.0.1:7445: ") {
 		t.Errorf("it says that KubePrism did not answer\n%s", o.output)
 	}
 	if on := agentsOf(t, client, image); on != 1 {

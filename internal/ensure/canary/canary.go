@@ -124,6 +124,18 @@ func onDelete(values map[string]any) bool {
 	return strategy[typeValue] == heldType
 }
 
+// Stopped tells whether a release is held back by an upgrade that has not come past its canary node, and the release of
+// before that, nil where Helm does not keep it any more. values are the release's own.
+func Stopped(h *kube.Helm, release string, values map[string]any) (before *kube.DeployedRelease, stopped bool,
+	err error) {
+	is, err := h.Deployed(release)
+	if err != nil || is == nil || !onDelete(is.Values) || onDelete(values) {
+		return nil, false, err
+	}
+	before, err = h.LastDeployed(release, func(d *kube.DeployedRelease) bool { return !onDelete(d.Values) })
+	return before, err == nil, err
+}
+
 // heldBack are values with which the DaemonSet controller replaces no Pod that nobody deletes.
 func heldBack(values map[string]any) map[string]any {
 	held := maps.Clone(values)

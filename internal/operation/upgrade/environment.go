@@ -17,6 +17,8 @@ import (
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
 	"github.com/slipway-k8s/slipway/internal/cluster/situation"
+	"github.com/slipway-k8s/slipway/internal/ensure/canary"
+	"github.com/slipway-k8s/slipway/internal/ensure/flux"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -66,6 +68,7 @@ type state struct {
 	rolling  string // Kubernetes version that the control plane's servers are being replaced for; empty: they are not
 	kubelets string // the lowest Kubernetes version of a worker's kubelet; empty: there are no workers
 	replicas int
+	held     bool // the agents of the network are held back: their upgrade has not come past its canary node
 	observed changes.Observed
 	view     view
 }
@@ -100,7 +103,11 @@ func (e *environment) read(ctx context.Context, c clusters) (state, error) {
 	if err := s.oldest(ctx, c, e.cfg); err != nil {
 		return state{}, err
 	}
-	return s, e.readCharts(c, s.versions)
+	if err := e.readCharts(c, s.versions); err != nil {
+		return state{}, err
+	}
+	s.held, err = e.readStopped(ctx, c, s.versions)
+	return s, err
 }
 
 // oldest replaces the versions that the control plane is changed to by the lowest that its servers have.
@@ -151,6 +158,30 @@ func (e *environment) readCharts(c clusters, into Versions) error {
 		into[v.name] = deployed.Version
 		return nil
 	})
+}
+
+// readStopped takes the version of before for Cilium where its upgrade has not come past its canary node. Values that
+// Flux gives the release are no trace of one.
+func (e *environment) readStopped(ctx context.Context, c clusters, into Versions) (stopped bool, err error) {
+	in := render.CiliumChart(e.cfg, e.sources)
+	if e.cfg.GitOps == config.GitOpsFlux {
+		if by, err := flux.Manages(ctx, c.workload, in.Namespace, in.Release); err != nil || by != "" {
+			return false, err
+		}
+	}
+	values, err := in.Values.Values(e.sources.Vars)
+	if err != nil {
+		return false, err
+	}
+	helm, err := c.workload.Helm(in.Namespace, "", silent)
+	if err != nil {
+		return false, err
+	}
+	before, stopped, err := canary.Stopped(helm, in.Release, values)
+	if before != nil {
+		into[cilium] = before.Version
+	}
+	return stopped, err
 }
 
 // eachRelease shows the releases of the charts that are deployed, with their namespaces.

@@ -226,8 +226,8 @@ func Examine(ctx context.Context, cfg config.Config, tools platform.Tools, o Opt
 		return x, err
 	}
 	x.Left, x.Workers = pools.left, pools.replicas
-	r := request{table: cfg.Table(), from: x.From, to: x.To, via: via, rolling: now.rolling, replicas: now.replicas,
-		kubelets: now.kubelets, workers: pools.texts, inPlace: o.InPlace, image: cfg.ImageName}
+	r := request{table: cfg.Table(), from: x.From, to: x.To, via: via, rolling: now.rolling, held: now.held,
+		replicas: now.replicas, kubelets: now.kubelets, workers: pools.texts, inPlace: o.InPlace, image: cfg.ImageName}
 	if o.InPlace {
 		if r.cutOff, err = newControlPlane(e, c).withoutTemplate(ctx); err != nil {
 			return x, err

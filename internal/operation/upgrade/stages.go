@@ -49,6 +49,7 @@ type request struct {
 	from, to Versions
 	via      map[uint64]string // minor of Kubernetes → patch release to go through; missing: the newest that is known
 	rolling  string            // Kubernetes version that the control plane is being changed to; empty: it is not
+	held     bool              // an upgrade of Cilium has not come past its canary node
 	replicas int               // servers of the control plane
 	workers  []string          // what becomes of the worker pools; empty: nothing
 	inPlace  bool              // Talos is upgraded without replacing the servers
@@ -262,20 +263,27 @@ func (r request) chain() (chain []string, err error) {
 func (r request) releases() (stages []Stage, err error) {
 	for _, v := range chartVariables() {
 		c, changed := change(r.from, r.to, v.name)
-		if !changed {
+		held := v.name == cilium && r.held
+		if !changed && !held {
 			continue
 		}
 		from, to := parsed(c.From), parsed(c.To)
-		if v.step == "cilium" && (to.Major != from.Major || to.Minor > from.Minor+1) {
+		if v.name == cilium && (to.Major != from.Major || to.Minor > from.Minor+1) {
 			return nil, fmt.Errorf("%s skips a minor version, which Cilium does not support: upgrade to the newest %d.%d first "+
 				"(CILIUM_VERSION)", c, from.Major, from.Minor+1)
 		}
 		does := "Helm upgrades the release; its Pods are replaced"
-		if v.step == "cilium" {
+		if v.name == cilium {
 			does += ", the agents on one node first, which is probed before the others follow"
 		}
-		stages = append(stages, Stage{Name: v.step, Changes: []Change{c}, Does: does,
-			Back: "helm rollback brings the release of before back"})
+		s := Stage{Name: v.step, Does: does, Back: "helm rollback brings the release of before back"}
+		if held {
+			s.Does += "; an upgrade that was begun before has not come past that node"
+		}
+		if changed {
+			s.Changes = []Change{c}
+		}
+		stages = append(stages, s)
 	}
 	return stages, nil
 }
@@ -287,6 +295,7 @@ type Versions map[string]string
 const (
 	talos      = "TALOS_VERSION"
 	kubernetes = "KUBERNETES_VERSION"
+	cilium     = "CILIUM_VERSION"
 )
 
 // providerVariables are the versions of Cluster API and its providers.
@@ -296,7 +305,7 @@ func providerVariables() []string {
 
 // chartVariables are the versions of the charts, in the order in which they are upgraded, and the step of each.
 func chartVariables() []chartVariable {
-	return []chartVariable{{"CILIUM_VERSION", "cilium", render.CiliumChart}, {"HCLOUD_CCM_VERSION", "hcloud-ccm",
+	return []chartVariable{{cilium, "cilium", render.CiliumChart}, {"HCLOUD_CCM_VERSION", "hcloud-ccm",
 		render.HCloudCCMChart},
 		{"TALOS_CCM_VERSION", "talos-ccm", render.TalosCCMChart}}
 }

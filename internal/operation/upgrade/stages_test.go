@@ -31,6 +31,8 @@ func TestStages(t *testing.T) {
 		refused string
 	}{
 		"nothing": {request: request{from: versionsOf("guide"), to: versionsOf("guide")}},
+		"nothing but Cilium, which was not finished": {
+			request: request{from: versionsOf("guide"), to: versionsOf("guide"), held: true}, want: []string{"cilium"}},
 		"guide to current": {
 			request: request{from: versionsOf("guide"), to: versionsOf("current"), workers: []string{"replaces 2"}},
 			want: []string{"providers", "image", "talos v1.12.2→v1.13.9", "kubernetes-1-33-13 v1.32.2→v1.33.13",
