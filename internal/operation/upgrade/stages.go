@@ -57,7 +57,7 @@ type request struct {
 
 // plan makes the stages of an upgrade, in their order. Its error is a RefusedError.
 func (r request) plan() ([]Stage, error) {
-	if why := append(r.downgrades(), r.refuseInPlace()...); len(why) > 0 {
+	if why := slices.Concat(r.downgrades(), r.coreSkips(), r.refuseInPlace()); len(why) > 0 {
 		return nil, &RefusedError{why}
 	}
 	servers, err := r.controlPlaneStages()
@@ -91,6 +91,20 @@ func (r request) downgrades() (why []string) {
 			variable, c.From))
 	}
 	return why
+}
+
+// mostCoreMinors is how many minors of Cluster API's core one upgrade may bring: older objects are served no longer.
+const mostCoreMinors = 3
+
+// coreSkips says that the core would go up by more minors than it supports at once.
+func (r request) coreSkips() (why []string) {
+	c, changed := change(r.from, r.to, core)
+	from, to := parsed(c.From), parsed(c.To)
+	if !changed || to.Major == from.Major && to.Minor <= from.Minor+mostCoreMinors {
+		return nil
+	}
+	return []string{fmt.Sprintf("%s is more than %d minor versions at once, which Cluster API does not support: upgrade to the "+
+		"newest %d.%d first (CAPI_VERSION)", c, mostCoreMinors, from.Major, from.Minor+mostCoreMinors)}
 }
 
 // providers is the stage that upgrades Cluster API and its providers.
@@ -230,13 +244,14 @@ type Versions map[string]string
 
 // Variables of versions, in the order in which an upgrade changes them.
 const (
+	core       = "CAPI_VERSION"
 	talos      = "TALOS_VERSION"
 	kubernetes = "KUBERNETES_VERSION"
 )
 
 // providerVariables are the versions of Cluster API and its providers.
 func providerVariables() []string {
-	return []string{"CAPI_VERSION", "CABPT_VERSION", "CACPPT_VERSION", "CAPH_VERSION"}
+	return []string{core, "CABPT_VERSION", "CACPPT_VERSION", "CAPH_VERSION"}
 }
 
 // chartVariables are the versions of the charts, in the order in which they are upgraded, and the step of each.

@@ -35,6 +35,13 @@ func TestStages(t *testing.T) {
 			request: request{from: versionsOf("guide"), to: versionsOf("current"), workers: []string{"replaces 2"}},
 			want: []string{"providers", "image", "talos v1.12.2→v1.13.9", "kubernetes-1-33-13 v1.32.2→v1.33.13", "workers", "cilium",
 				"hcloud-ccm"}},
+		"the core, three minors": {
+			request: request{from: versionsOf("guide", "CAPI_VERSION=v1.10.2"),
+				to: versionsOf("guide", "CAPI_VERSION=v1.13.6", "CAPH_VERSION=v1.1.8")},
+			want: []string{"providers"}},
+		"the core, four minors": {
+			request: request{from: versionsOf("guide"), to: versionsOf("guide", "CAPI_VERSION=v1.14.3")},
+			refused: "upgrade to the newest 1.13 first (CAPI_VERSION)"},
 		"one minor after another": {
 			request: request{from: versionsOf("guide", "KUBERNETES_VERSION=v1.30.2"),
 				to: versionsOf("guide", "KUBERNETES_VERSION=v1.33.4")},
