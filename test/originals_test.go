@@ -33,6 +33,7 @@ import (
 	"helm.sh/helm/v3/pkg/registry"
 	"helm.sh/helm/v3/pkg/repo"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clusterctl "sigs.k8s.io/cluster-api/cmd/clusterctl/client/config"
 	"sigs.k8s.io/yaml"
 
 	"github.com/slipway-k8s/slipway/config"
@@ -53,7 +54,7 @@ func releasedPrograms() []releasedProgram {
 }
 
 const (
-	certManagerServed = "v1.19.1" // that of clusterctl
+	certManagerServed = clusterctl.CertManagerDefaultVersion
 	servedMark        = "slipway.test/served"
 )
 

@@ -186,15 +186,9 @@ func Shared(namespace string) []client.Object {
 	}
 }
 
-// ProviderReading lets the Jobs of the clusters see why a provider does not serve, in the provider's namespace. With
-// moves they can also list its Secrets, as clusterctl does with those of the infrastructure provider when it moves a
-// cluster: the certificate and the key of its webhook are in them.
-func ProviderReading(namespace, provider string, moves bool) []client.Object {
+// ProviderReading lets the Jobs of the clusters see why a provider does not serve, in the provider's namespace.
+func ProviderReading(namespace, provider string) []client.Object {
 	m := meta(provider, namespace+"-slipway", "")
-	rules := []rbacv1.PolicyRule{rule(readVerbs, "", "pods", "events")}
-	if moves {
-		rules = append(rules, rule([]string{"get", "list"}, "", "secrets"))
-	}
-	return []client.Object{role(m, rules...), binding(m, m.Name,
+	return []client.Object{role(m, rule(readVerbs, "", "pods", "events")), binding(m, m.Name,
 		rbacv1.Subject{APIGroup: rbacGroup, Kind: "Group", Name: "system:serviceaccounts:" + namespace})}
 }

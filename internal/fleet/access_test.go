@@ -70,8 +70,8 @@ func TestWhatTheJobsOfAClusterReach(t *testing.T) {
 	for _, cluster := range []string{"alpha", "beta"} {
 		all = append(all, Access{Namespace: "fleets", Cluster: cluster, ClusterNamespace: cluster}.Objects()...)
 	}
-	all = append(all, ProviderReading("fleets", "capi-system", false)...)
-	all = append(all, ProviderReading("fleets", "caph-system", true)...)
+	all = append(all, ProviderReading("fleets", "capi-system")...)
+	all = append(all, ProviderReading("fleets", "caph-system")...)
 	alpha := AccountName("alpha")
 	const capi = "cluster.x-k8s.io"
 	for want, requests := range map[bool][]request{
@@ -82,13 +82,14 @@ func TestWhatTheJobsOfAClusterReach(t *testing.T) {
 			{alpha, "get", "", "namespaces", "", "kube-system"}, {alpha, "create", "coordination.k8s.io", "leases", "fleets",
 				""},
 			{alpha, "list", "apiextensions.k8s.io", "customresourcedefinitions", "", ""},
-			{alpha, "list", "", "pods", "capi-system", ""}, {alpha, "list", "", "secrets", "caph-system", ""},
+			{alpha, "list", "", "pods", "capi-system", ""}, {alpha, "list", "", "pods", "caph-system", ""},
 			{Advancer, "patch", "batch", "jobs", "fleets", ""}, {Administrator, "create", "", "secrets", "beta", ""},
 		},
 		false: {
 			{alpha, "get", "", "secrets", "fleets-beta", ""}, {alpha, "list", "", "secrets", "beta", ""},
 			{alpha, "get", "", "secrets", "fleets", KeyName("alpha")}, {alpha, "get", "", "secrets", "fleets", IdentitySecret},
 			{alpha, "list", "", "secrets", "", ""}, {alpha, "list", "", "secrets", "capi-system", ""},
+			{alpha, "list", "", "secrets", "caph-system", ""},
 			{alpha, "patch", capi, "clusters", "beta", ""}, {alpha, "create", "", "pods", "alpha", ""},
 			{alpha, "create", "", "pods", "fleets", ""}, {alpha, "create", "batch", "jobs", "fleets", ""},
 			{alpha, "patch", "", "configmaps", "fleets", ""}, {alpha, "create", rbacGroup, "rolebindings", "alpha", ""},

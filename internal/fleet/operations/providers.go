@@ -46,20 +46,18 @@ func InstallProviders(ctx context.Context, q Request, name, namespace string, lo
 	if err != nil {
 		return fmt.Errorf("install the providers in the management cluster: %w", err)
 	}
-	return letLook(ctx, f.management, namespace, !k.Cfg.KeepsManager())
+	return letLook(ctx, f.management, namespace)
 }
 
 // letLook lets the Jobs of a fleet's clusters look at the providers in their namespaces.
-func letLook(ctx context.Context, management *kube.Cluster, namespace string, moves bool) error {
+func letLook(ctx context.Context, management *kube.Cluster, namespace string) error {
 	installed := capi.ListOf(capi.ProviderKind)
 	if err := management.List(ctx, installed); err != nil {
 		return fmt.Errorf("list the installed providers: %w", err)
 	}
-	objects := fleet.ProviderReading(namespace, capi.CertManagerNamespace, false)
+	objects := fleet.ProviderReading(namespace, capi.CertManagerNamespace)
 	for i := range installed.Items {
-		provider := &installed.Items[i]
-		infrastructure := capi.Text(provider, "type") == "InfrastructureProvider"
-		objects = append(objects, fleet.ProviderReading(namespace, provider.GetNamespace(), moves && infrastructure)...)
+		objects = append(objects, fleet.ProviderReading(namespace, installed.Items[i].GetNamespace())...)
 	}
 	return fleet.Ensure(ctx, management, objects...)
 }

@@ -185,6 +185,15 @@ func (c *clinic) examine(t *testing.T) map[string]Finding {
 	return found
 }
 
+// A core from 1.11 on runs providers of the contract before its own.
+func TestDoctorPassesProvidersOfTheOlderContract(t *testing.T) {
+	c := newClinic(t)
+	c.release(t, capi.ConfiguredProviders(c.cfg)[0], "v1beta2")
+	if f := c.examine(t)["providers"]; f.Verdict != OK || !strings.Contains(f.Reason, "go with the contract v1beta2") {
+		t.Errorf("%+v", f)
+	}
+}
+
 // A pool of the control plane's own server type needs nothing more; without pools there is no check of them.
 func TestDoctorPassesWorkerPools(t *testing.T) {
 	c := newClinic(t)
@@ -331,6 +340,9 @@ func TestDoctorFindsWhatIsNotWell(t *testing.T) {
 		"a provider that keeps another contract": {func(t *testing.T, c *clinic) {
 			c.release(t, capi.ConfiguredProviders(c.cfg)[3], "v1beta2")
 		}, "providers", Failed, "keeps the contract v1beta2"},
+		"a core of a contract to come": {func(t *testing.T, c *clinic) {
+			c.release(t, capi.ConfiguredProviders(c.cfg)[0], "v1beta3")
+		}, "providers", Failed, "keeps the contract v1beta3, which this version"},
 		"a provider's version that is not there": {cfg("CAPH_VERSION=v1.0.99"), "providers", Failed, "v1.0.99"},
 		"a chart's version that is not there": {cfg("CILIUM_VERSION=1.18.99"), "charts", Failed,
 			"no chart cilium 1.18.99"},

@@ -26,8 +26,6 @@ import (
 )
 
 const (
-	// contract is the Cluster API contract that clusterctl v1.10 installs and moves.
-	contract = "v1beta1"
 	// githubNeeded is how many requests clusterctl makes of GitHub for the four providers, with some to spare.
 	githubNeeded = 20
 	// largestIndex bounds a chart repository's index; Cilium's is a few MiB.
@@ -89,8 +87,10 @@ func (d *Doctor) manager() string {
 	}
 }
 
-// providersReachable looks for the providers' releases, and for the contract that each keeps.
+// providersReachable looks for the providers' releases, and for the contract that each keeps: the core, which is the
+// first, has to run it.
 func (d *Doctor) providersReachable(ctx context.Context) Finding {
+	core := ""
 	for _, p := range capi.ConfiguredProviders(d.cfg) {
 		metadata, where, err := d.metadata(ctx, p)
 		var missing *checks.MissingError
@@ -105,12 +105,21 @@ func (d *Doctor) providersReachable(ctx context.Context) Finding {
 		if err != nil {
 			return failed("choose a version of the provider that says which contract it keeps", "%s: %v", where, err)
 		}
-		if keeps != contract {
+		switch {
+		case p.Kind != capi.CoreProvider:
+		case keeps != capi.ContractV1Beta1 && keeps != capi.ContractV1Beta2:
+			return failed("choose another CAPI_VERSION", "Cluster API %s keeps the contract %s, which this version of Slipway "+
+				"does not know", p.Version, keeps)
+		default:
+			core = keeps
+		}
+		if !capi.Compatible(core, keeps) {
 			return failed("choose a version of the provider for Cluster API "+d.cfg.CAPIVersion, "%s %s keeps the contract "+
-				"%s, and Cluster API %s wants %s", p.Label, p.Version, keeps, d.cfg.CAPIVersion, contract)
+				"%s, and Cluster API %s keeps %s", p.Label, p.Version, keeps, d.cfg.CAPIVersion, core)
 		}
 	}
-	return ok("the releases of all four providers are there and keep the contract %s", contract)
+	return ok("the releases of all four providers are there, and go with the contract %s of Cluster API %s", core,
+		d.cfg.CAPIVersion)
 }
 
 // metadata is a provider's metadata.yaml. A local repository must have its manifest beside it.

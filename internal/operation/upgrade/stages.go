@@ -88,17 +88,21 @@ func (r request) plan() ([]Stage, error) {
 }
 
 // dueBefore takes the releases of charts that are upgraded before a stage of the control plane: those whose version in
-// the cluster is not tested with the Kubernetes that the stage brings, and whose new one is with that of before.
+// the cluster is not tested with the Kubernetes that the stage brings, and whose new one is with that of before, and a
+// Cilium that was begun before and has not come past its canary node.
 func (r request) dueBefore(s Stage, releases []Stage) (due, later []Stage) {
 	at := slices.IndexFunc(s.Changes, func(c Change) bool { return c.Variable == kubernetes })
 	for _, release := range releases {
-		c := release.Changes[0]
-		if at >= 0 && r.table.Untested(c.Variable, c.From, kubernetes, s.Changes[at].To) &&
-			r.table.Tested(c.Variable, c.To, kubernetes, s.Changes[at].From) {
-			due = append(due, release)
-			continue
+		is := r.held && release.Name == "cilium"
+		for _, c := range release.Changes {
+			is = is || at >= 0 && r.table.Untested(c.Variable, c.From, kubernetes, s.Changes[at].To) &&
+				r.table.Tested(c.Variable, c.To, kubernetes, s.Changes[at].From)
 		}
-		later = append(later, release)
+		if is {
+			due = append(due, release)
+		} else {
+			later = append(later, release)
+		}
 	}
 	return due, later
 }
@@ -131,18 +135,18 @@ func (r request) oldKubelets() []string {
 		r.to[kubernetes], kubeletSkew, from.Major, from.Minor+kubeletSkew)}
 }
 
-// coreSkip is how many minors Cluster API can be upgraded by at once (docs/book/src/reference/versions.md).
-const coreSkip = 3
+// mostCoreMinors is how many minors of Cluster API's core one upgrade may bring: older objects are served no longer.
+const mostCoreMinors = 3
 
-// coreSkips refuses an upgrade of Cluster API by more minors.
-func (r request) coreSkips() []string {
-	c, changed := change(r.from, r.to, "CAPI_VERSION")
+// coreSkips says that the core would go up by more minors than it supports at once.
+func (r request) coreSkips() (why []string) {
+	c, changed := change(r.from, r.to, core)
 	from, to := parsed(c.From), parsed(c.To)
-	if !changed || to.Major != from.Major || to.Minor <= from.Minor+coreSkip {
+	if !changed || to.Major == from.Major && to.Minor <= from.Minor+mostCoreMinors {
 		return nil
 	}
-	return []string{fmt.Sprintf("%s skips more than %d minor versions, which Cluster API does not support: upgrade to a v%d.%d "+
-		"first (CAPI_VERSION)", c, coreSkip, from.Major, from.Minor+coreSkip)}
+	return []string{fmt.Sprintf("%s is more than %d minor versions at once, which Cluster API does not support: upgrade to the "+
+		"newest %d.%d first (CAPI_VERSION)", c, mostCoreMinors, from.Major, from.Minor+mostCoreMinors)}
 }
 
 // providers is the stage that upgrades Cluster API and its providers.
@@ -293,6 +297,7 @@ type Versions map[string]string
 
 // Variables of versions, in the order in which an upgrade changes them.
 const (
+	core       = "CAPI_VERSION"
 	talos      = "TALOS_VERSION"
 	kubernetes = "KUBERNETES_VERSION"
 	cilium     = "CILIUM_VERSION"
@@ -300,7 +305,7 @@ const (
 
 // providerVariables are the versions of Cluster API and its providers.
 func providerVariables() []string {
-	return []string{"CAPI_VERSION", "CABPT_VERSION", "CACPPT_VERSION", "CAPH_VERSION"}
+	return []string{core, "CABPT_VERSION", "CACPPT_VERSION", "CAPH_VERSION"}
 }
 
 // chartVariables are the versions of the charts, in the order in which they are upgraded, and the step of each.

@@ -33,14 +33,34 @@ func TestStages(t *testing.T) {
 		"nothing": {request: request{from: versionsOf("guide"), to: versionsOf("guide")}},
 		"nothing but Cilium, which was not finished": {
 			request: request{from: versionsOf("guide"), to: versionsOf("guide"), held: true}, want: []string{"cilium"}},
+		"a Cilium that was not finished comes before servers are replaced": {
+			request: request{from: versionsOf("guide"), to: versionsOf("guide", "KUBERNETES_VERSION=v1.33.4"), held: true},
+			want:    []string{"cilium", "kubernetes-1-33-4 v1.32.2→v1.33.4"}},
 		"guide to current": {
 			request: request{from: versionsOf("guide"), to: versionsOf("current"), workers: []string{"replaces 2"}},
-			want: []string{"providers", "image", "talos v1.12.2→v1.13.9", "kubernetes-1-33-13 v1.32.2→v1.33.13",
-				"kubernetes-1-34-9 v1.33.13→v1.34.9", "kubernetes-1-35-4 v1.34.9→v1.35.4", "workers", "cilium", "hcloud-ccm"}},
+			// Cilium 1.18 is tested with Kubernetes up to 1.33 and 1.19 from 1.32 on, the Hetzner CCM 1.29 up to 1.34 and 1.39
+			// from 1.33 on.
+			want: []string{"providers", "image", "talos v1.12.2→v1.13.9", "kubernetes-1-33-13 v1.32.2→v1.33.13", "cilium",
+				"kubernetes-1-34-9 v1.33.13→v1.34.9", "hcloud-ccm", "kubernetes-1-35-4 v1.34.9→v1.35.4", "workers"}},
+		"workers that the new API servers support": {
+			request: request{from: versionsOf("guide"), to: versionsOf("2026-11"), kubelets: "v1.32.2"},
+			want: []string{"providers", "image", "talos v1.12.2→v1.13.9", "kubernetes-1-33-13 v1.32.2→v1.33.13", "cilium",
+				"kubernetes-1-34-9 v1.33.13→v1.34.9", "hcloud-ccm", "kubernetes-1-35-4 v1.34.9→v1.35.4"}},
+		"workers that the new API servers do not support": {
+			request: request{from: versionsOf("guide"), to: versionsOf("2026-11", "KUBERNETES_VERSION=v1.36.1"),
+				kubelets: "v1.32.2"},
+			refused: "upgrade to the newest v1.35 first (KUBERNETES_VERSION), which replaces the workers too"},
 		"guide to the set before it": {
 			request: request{from: versionsOf("guide"), to: versionsOf("2026-09")},
 			want: []string{"providers", "image", "talos v1.12.2→v1.13.9", "kubernetes-1-33-13 v1.32.2→v1.33.13", "cilium",
 				"hcloud-ccm"}},
+		"the core, three minors": {
+			request: request{from: versionsOf("guide", "CAPI_VERSION=v1.10.2"),
+				to: versionsOf("guide", "CAPI_VERSION=v1.13.6", "CAPH_VERSION=v1.1.8")},
+			want: []string{"providers"}},
+		"the core, four minors": {
+			request: request{from: versionsOf("guide"), to: versionsOf("guide", "CAPI_VERSION=v1.14.3")},
+			refused: "upgrade to the newest 1.13 first (CAPI_VERSION)"},
 		"one minor after another": {
 			request: request{from: versionsOf("guide", "KUBERNETES_VERSION=v1.30.2"),
 				to: versionsOf("guide", "KUBERNETES_VERSION=v1.33.4")},
@@ -58,12 +78,6 @@ func TestStages(t *testing.T) {
 			request: request{from: versionsOf("guide", "TALOS_VERSION=v1.15.0"),
 				to: versionsOf("guide", "TALOS_VERSION=v1.15.0", "KUBERNETES_VERSION=v1.33.4")},
 			want: []string{"kubernetes-1-33-4 v1.32.2→v1.33.4"}},
-		"Cluster API skips three minors": {
-			request: request{from: versionsOf("guide"), to: versionsOf("guide", "CAPI_VERSION=v1.13.6")},
-			want:    []string{"providers"}},
-		"Cluster API skips more": {
-			request: request{from: versionsOf("guide"), to: versionsOf("guide", "CAPI_VERSION=v1.14.3")},
-			refused: "upgrade to a v1.13 first"},
 		// Talos 1.11 runs 1.29 to 1.34, 1.12 runs 1.30 to 1.35.
 		"Kubernetes first where the new Talos does not run the old one": {
 			request: request{from: versionsOf("guide", "KUBERNETES_VERSION=v1.29.3", "TALOS_VERSION=v1.11.2"),

@@ -168,9 +168,9 @@ func TestImagesOfPrograms(t *testing.T) {
 		"ghcr.io/siderolabs/cluster-api-talos-controller:v0.6.11",
 		"ghcr.io/siderolabs/cluster-api-control-plane-talos-controller:v0.5.12",
 		"ghcr.io/syself/caph:v1.0.12",
-		"quay.io/jetstack/cert-manager-controller:v1.19.1",
-		"quay.io/jetstack/cert-manager-webhook:v1.19.1",
-		"quay.io/jetstack/cert-manager-cainjector:v1.19.1",
+		"quay.io/jetstack/cert-manager-controller:v1.21.1",
+		"quay.io/jetstack/cert-manager-webhook:v1.21.1",
+		"quay.io/jetstack/cert-manager-cainjector:v1.21.1",
 		"docker.io/hetznercloud/hcloud-cloud-controller-manager:v1.29.2",
 		"ghcr.io/siderolabs/talos-cloud-controller-manager:v1.12.0",
 	}

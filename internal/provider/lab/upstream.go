@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"strings"
 
+	clusterctl "sigs.k8s.io/cluster-api/cmd/clusterctl/client/config"
+
 	"github.com/slipway-k8s/slipway/config"
 )
 
@@ -28,9 +30,6 @@ const upstreamNames = "etcd, Kubernetes and the Cluster API providers"
 // kubernetesPath is the Go module of the Kubernetes programs.
 const kubernetesPath = "k8s.io/kubernetes"
 
-// certManagerVersion is the one that clusterctl v1.10.10 installs where none is configured.
-const certManagerVersion = "v1.19.1"
-
 // upstreamPrograms are all programs of others that a cluster of this guide runs besides Talos and Cilium. The tags and
 // paths are those of the projects' release images.
 func upstreamPrograms() []upstreamProgram {
@@ -40,7 +39,9 @@ func upstreamPrograms() []upstreamProgram {
 	}
 	certManager := func(name string) upstreamProgram {
 		return upstreamProgram{image: "quay.io/jetstack/cert-manager-" + name, management: true,
-			version: func(c config.Config) string { return cmp.Or(c.CertManagerVersion, certManagerVersion) }}
+			version: func(c config.Config) string {
+				return cmp.Or(c.CertManagerVersion, clusterctl.CertManagerDefaultVersion)
+			}}
 	}
 	return []upstreamProgram{
 		{file: "server", image: "registry.k8s.io/etcd", path: "/usr/local/bin/etcd", module: "go.etcd.io/etcd/server/v3",

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/authn"
+	clusterctl "sigs.k8s.io/cluster-api/cmd/clusterctl/client/config"
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/client/images"
@@ -65,8 +66,9 @@ func TestConfiguredAddresses(t *testing.T) {
 	for project, want := range map[string]string{
 		CAPH: "https://github.com/syself/cluster-api-provider-hetzner/releases/download/v1.0.7/" +
 			"infrastructure-components.yaml",
-		CertManager: "https://github.com/cert-manager/cert-manager/releases/download/v1.19.1/cert-manager.yaml",
-		HCloudCCM:   "https://charts.hetzner.cloud", TalosCCM: "oci://ghcr.io/siderolabs/charts",
+		CertManager: "https://github.com/cert-manager/cert-manager/releases/download/" +
+			clusterctl.CertManagerDefaultVersion + "/cert-manager.yaml",
+		HCloudCCM: "https://charts.hetzner.cloud", TalosCCM: "oci://ghcr.io/siderolabs/charts",
 	} {
 		if all[project].Source != want {
 			t.Errorf("%s is at %s, want %s", project, all[project].Source, want)
