@@ -218,7 +218,7 @@ func (c *Contents) writeCAPH(releases []originals.Original) error {
 	}
 	versions := api.Versions()
 	for _, version := range slices.Backward(versions) {
-		components, metadata, err := caphManifest(version)
+		components, metadata, err := CAPHManifest(version)
 		if err != nil {
 			return err
 		}
