@@ -141,6 +141,9 @@ func (s *Session) startLab(ctx context.Context, l *lab.Lab, say flow.Say) (info 
 	if info, err = l.Add(ctx, lab.Core(), s.Cfg.CAPIVersion, say); err != nil {
 		return info, err
 	}
+	if info, err = l.Client.OfferCharts(ctx, s.Cfg.Config); err != nil {
+		return info, err
+	}
 	if s.Cfg.GitOps == config.GitOpsFlux {
 		if info, err = l.AddFlux(ctx, s.Cfg.Config, say); err != nil {
 			return info, err

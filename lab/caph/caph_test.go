@@ -25,7 +25,7 @@ import (
 // TestStandIn runs the stand-in with a real Kubernetes API and the simulated Hetzner Cloud; each subtest has its own
 // cluster.
 func TestStandIn(t *testing.T) {
-	w := newHarness(t)
+	w := newHarness(t, false)
 	w.start(t, "")
 	t.Run("life of a cluster", w.testLife)
 	t.Run("images", w.testImages)

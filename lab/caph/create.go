@@ -71,6 +71,13 @@ func (s *machineScope) create(ctx context.Context) (*hcloud.Server, error) {
 	}
 
 	result, _, err := s.cloud.Server.Create(ctx, opts)
+	if s.follows.adopts && hcloud.IsError(err, hcloud.ErrorCodeUniquenessError) {
+		if existing, _, findErr := s.cloud.Server.GetByName(ctx, opts.Name); findErr == nil && existing != nil {
+			s.events.Eventf(s.hcloudMachine, "Normal", "AdoptedExistingServer",
+				"Adopted existing server %s (ID %d) after a uniqueness error on create", existing.Name, existing.ID)
+			return existing, nil
+		}
+	}
 	switch {
 	case hcloud.IsError(err, hcloud.ErrorCodeResourceLimitExceeded):
 		return nil, s.impossible(api.ServerLimitExceeded, "the project's limit of servers is reached: %s", err)

@@ -1,6 +1,5 @@
-// Package caph stands in for Cluster API Provider Hetzner v1.0.7 and v1.0.12 (--follow), which the module proxy does
-// not serve: HetznerClusters
-// become a network, a load balancer and placement groups, HCloudMachines become servers, in Hetzner's API, with
+// Package caph stands in for Cluster API Provider Hetzner v1.0.7, v1.0.12 and v1.1.8 (--follow), which the module
+// proxy does not serve: HetznerClusters become a network, a load balancer and placement groups, HCloudMachines become servers, in Hetzner's API, with
 // the names, labels, conditions, finalizers, order and waits of the original. It takes the original's flags and
 // nothing but a kubeconfig and Go's default HTTP client (HTTPS_PROXY, SSL_CERT_FILE) to
 // https://api.hetzner.cloud/v1, so that the original can take its place.
@@ -8,6 +7,8 @@
 // Where it differs:
 //   - Where the original crashes on a missing spec.controlPlaneEndpoint it sets LoadBalancerReady to false and says so.
 //   - A machine without spec.publicNetwork gets both addresses, also where the mutating webhook is not in place.
+//   - The conditions of v1.1.8 in status.v1beta2, its deadlines for a boot (6 minutes) and for a name that is taken, its
+//     checks of a load balancer's targets by HTTP, its proxy protocol and images by URL are not simulated.
 //   - Bare metal, HCloudRemediation and the cluster and remediation templates are not
 //     simulated: their objects stay as they are.
 //   - Webhooks are served only if a certificate exists: --webhook-cert-dir, --webhook-host and --webhook-port are flags
@@ -24,7 +25,7 @@ import (
 	"github.com/slipway-k8s/slipway/lab/standin"
 )
 
-// The original's poll intervals (v1.0.7 and v1.0.12), before scaling.
+// The original's poll intervals (v1.0.7, v1.0.12 and v1.1.8), before scaling.
 const (
 	ownerPoll        = 2 * time.Second  // HetznerCluster without its Cluster's ownerRef
 	secretPoll       = 10 * time.Second // the Hetzner secret is missing
@@ -33,6 +34,7 @@ const (
 	bootstrapPoll    = 10 * time.Second // Machine without bootstrap data
 	impossiblePoll   = 5 * time.Minute  // image, key, type or placement group missing: needs the operator
 	serverOffPoll    = 30 * time.Second // after poweron
+	nameTakenPoll    = 10 * time.Minute // another server has the machine's name
 	startingPoll     = 60 * time.Second // status starting
 	transitionalPoll = 10 * time.Second // any other status: initializing, migrating, …
 	shutdownPoll     = 30 * time.Second // after shutdown

@@ -2,6 +2,7 @@ package caph
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/blang/semver/v4"
@@ -31,6 +32,18 @@ type release struct {
 	stopsIrrecoverable bool
 	// deletesKnown (v1.0.12): a deleted machine without a provider ID has no server; none is looked for by its labels.
 	deletesKnown bool
+	// needsV1Beta2 (v1.1.0): the manager ends where Cluster API does not serve its objects as v1beta2.
+	needsV1Beta2 bool
+	// bootStates (v1.1.0): a machine's status has the state of its boot, and its condition ServerProvisioned.
+	bootStates bool
+	// remediatesLost (v1.1.0): the Machine of a server that does not exist any more is marked for remediation, in place of
+	// a failure in its HCloudMachine's status.
+	remediatesLost bool
+	// adopts (v1.1.8): a server whose name is taken when it is created is taken over.
+	adopts bool
+	// writesCCMSecret (v1.1.8): the workload cluster gets the Secret "hcloud" that hcloud-cloud-controller-manager reads,
+	// besides the one with the name of the Hetzner secret.
+	writesCCMSecret bool
 }
 
 // releaseOf is the release of a version; an empty one is the oldest.
@@ -43,15 +56,24 @@ func releaseOf(version string) (release, error) {
 	if err != nil {
 		return release{}, fmt.Errorf("%q is no version: %w", version, err)
 	}
-	oldest := semver.MustParse(strings.TrimPrefix(known[0], "v"))
-	if v.LT(oldest) || v.Major != oldest.Major || v.Minor != oldest.Minor {
-		return release{}, fmt.Errorf("the stand-in has the behaviour of CAPH v%d.%d from %s on, not that of %s", oldest.Major,
-			oldest.Minor, known[0], version)
+	if !followed(v) {
+		return release{}, fmt.Errorf("the stand-in has the behaviour of CAPH %s, and of later patch releases of these, not "+
+			"that of %s", strings.Join(known, ", "), version)
 	}
-	since := func(patch uint64) bool { return v.Patch >= patch }
+	since := func(patch uint64) bool { return v.Minor > 0 || v.Patch >= patch }
+	newer := v.Minor > 0
 	return release{
 		version:   version,
 		failsLost: since(8), ignoresLimitWhenReady: since(8), onlyChanges: since(8),
 		skipsNamespaces: since(9), stopsUnauthorized: since(11), stopsIrrecoverable: since(12), deletesKnown: since(12),
+		needsV1Beta2: newer, bootStates: newer, remediatesLost: newer, adopts: newer, writesCCMSecret: newer,
 	}, nil
+}
+
+// followed says whether a version is one of those that the stand-in follows, or a later patch release of one.
+func followed(v semver.Version) bool {
+	return slices.ContainsFunc(api.Versions(), func(known string) bool {
+		from := semver.MustParse(strings.TrimPrefix(known, "v"))
+		return v.Major == from.Major && v.Minor == from.Minor && v.GE(from)
+	})
 }

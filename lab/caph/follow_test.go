@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,17 +14,19 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/v1beta1"
 	"sigs.k8s.io/cluster-api/util/conditions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/slipway-k8s/slipway/lab/caph/api"
 	"github.com/slipway-k8s/slipway/lab/cloud"
+	"github.com/slipway-k8s/slipway/lab/standin/standintest"
 )
 
 func TestReleaseOf(t *testing.T) {
 	for version, fails := range map[string]bool{
 		"": false, "v1.0.7": false, "v1.0.12": false, "v1.0.13": false,
-		"v1.0.6": true, "v1.1.8": true, "v2.0.7": true, "latest": true,
+		"v1.1.8": false, "v1.1.13": false, "v1.0.6": true, "v1.1.7": true, "v1.2.0": true, "v2.0.7": true, "latest": true,
 	} {
 		if _, err := releaseOf(version); (err != nil) != fails {
 			t.Errorf("%q: %v", version, err)
@@ -43,15 +47,97 @@ func TestReleaseOf(t *testing.T) {
 	}
 }
 
-// TestStandInOfTheNewest runs the stand-in of CAPH v1.0.12 where it differs from that of v1.0.7.
-func TestStandInOfTheNewest(t *testing.T) {
-	w := newHarness(t)
+// TestStandInOfV1012 runs the stand-in of CAPH v1.0.12 where it differs from that of v1.0.7.
+func TestStandInOfV1012(t *testing.T) {
+	w := newHarness(t, false)
+	said, err := standintest.Run(t, w.program(t, "v1.1.8", ""))
+	if err == nil || !strings.Contains(said, `no matches for kind "Cluster" in version "cluster.x-k8s.io/v1beta2"`) {
+		t.Errorf("the stand-in of v1.1.8 with a core that does not serve v1beta2: %v\n%s", err, said)
+	}
 	w.start(t, "v1.0.12")
 	t.Run("life of a cluster", w.testLife)
 	t.Run("a server that vanishes", w.testLost)
 	t.Run("out of stock", w.testIrrecoverable)
 	t.Run("a namespace that is skipped", w.testSkippedNamespace)
 	t.Run("a machine without provider ID", w.testDeletedUnknown)
+}
+
+// TestStandInOfV118 runs the stand-in of CAPH v1.1.8 where it differs from that of v1.0.12.
+func TestStandInOfV118(t *testing.T) {
+	w := newHarness(t, true)
+	w.start(t, "v1.1.8")
+	t.Run("life of a cluster", w.testLife)
+	t.Run("a server that vanishes", w.testRemediated)
+	t.Run("a name that is taken", w.testAdopted)
+	t.Run("the secret of the CCM", w.testCCMSecret)
+}
+
+// testRemediated: the Machine is marked for remediation, and no other server is created for its HCloudMachine.
+func (w *harness) testRemediated(t *testing.T) {
+	f := w.fixture(t, "remediated", nil)
+	f.waitCluster(t, "the cluster to be ready", ready)
+	machine := f.machine(t, "remediated-cp-1", nil)
+	f.bootstrap(t, machine)
+	made := f.waitMachine(t, "remediated-cp-1", "the machine to be ready", func(m *api.HCloudMachine) error {
+		if m.Status.BootState != api.BootStateOperatingSystemRunning || m.Status.BootStateSince == nil ||
+			!conditions.IsTrue(m, api.ServerProvisioned) {
+			return fmt.Errorf("status is %+v", m.Status)
+		}
+		return machineReady(m)
+	})
+	server, _, err := w.hetzner.Server.GetByName(t.Context(), made.Name)
+	must(t, err)
+	_, _, err = w.hetzner.Server.DeleteWithResult(t.Context(), server)
+	must(t, err)
+	f.touch(t, made)
+	failed := f.waitMachine(t, made.Name, "the machine to fail", func(m *api.HCloudMachine) error {
+		if m.Status.BootState != api.BootStateProvisioningFailed || m.Status.FailureReason != nil {
+			return fmt.Errorf("status is %+v", m.Status)
+		}
+		return falseFor(m, api.ServerAvailable, api.NoHCloudServerFound)
+	})
+	must(t, w.Get(t.Context(), client.ObjectKeyFromObject(machine), machine))
+	if _, marked := machine.Annotations[clusterv1.RemediateMachineAnnotation]; !marked {
+		t.Errorf("the Machine's annotations are %v", machine.Annotations)
+	}
+	f.touch(t, failed)
+	stays(t, func(ctx context.Context) error {
+		server, _, err := w.hetzner.Server.GetByName(ctx, made.Name)
+		if err == nil && server != nil {
+			err = fmt.Errorf("server %d was created", server.ID)
+		}
+		return err
+	})
+}
+
+// testAdopted: a server with the machine's name, of a create whose reply was lost, is taken over.
+func (w *harness) testAdopted(t *testing.T) {
+	f := w.fixture(t, "adopted", nil)
+	f.waitCluster(t, "the cluster to be ready", ready)
+	images, err := w.hetzner.Image.AllWithOpts(t.Context(), hcloud.ImageListOpts{
+		ListOpts: hcloud.ListOpts{LabelSelector: api.TagImageName + "==" + testImage}})
+	must(t, err)
+	made, _, err := w.hetzner.Server.Create(t.Context(), hcloud.ServerCreateOpts{Name: "adopted-cp-1",
+		ServerType: &hcloud.ServerType{Name: "cx33"}, Image: images[0], Location: &hcloud.Location{Name: "nbg1"}})
+	must(t, err)
+	f.bootstrap(t, f.machine(t, "adopted-cp-1", nil))
+	f.waitMachine(t, "adopted-cp-1", "the machine to have the server", func(m *api.HCloudMachine) error {
+		if want := fmt.Sprintf("hcloud://%d", made.Server.ID); ptr.Deref(m.Spec.ProviderID, "") != want {
+			return fmt.Errorf("provider ID %v, want %s", m.Spec.ProviderID, want)
+		}
+		return nil
+	})
+}
+
+// testCCMSecret: the workload cluster, which is this one, has the Secret that the CCM's chart reads.
+func (w *harness) testCCMSecret(t *testing.T) {
+	secret := &corev1.Secret{}
+	eventually(t, "the secret hcloud", func(ctx context.Context) error {
+		return w.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: ccmSecret}, secret)
+	})
+	if string(secret.Data["token"]) != testToken || len(secret.Data["network"]) == 0 {
+		t.Errorf("it has the keys %v", slices.Sorted(maps.Keys(secret.Data)))
+	}
 }
 
 // testLost: the machine fails, no other server is created for it, and it is deleted without one.

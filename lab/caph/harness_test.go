@@ -1,6 +1,7 @@
 package caph
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
@@ -9,7 +10,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -33,6 +33,7 @@ import (
 	"github.com/slipway-k8s/slipway/lab/pki"
 	"github.com/slipway-k8s/slipway/lab/plane"
 	"github.com/slipway-k8s/slipway/lab/plane/planetest"
+	"github.com/slipway-k8s/slipway/lab/repository"
 	"github.com/slipway-k8s/slipway/lab/standin/standintest"
 )
 
@@ -56,9 +57,11 @@ type harness struct {
 	ca          *pki.CA // of the HTTPS proxy and the webhooks
 	health      string  // address of the stand-in's probes
 	webhookPort string
+	v1beta2     bool // Cluster API serves its objects as v1beta2, too
 }
 
-func newHarness(t *testing.T) *harness {
+// newHarness starts a control plane whose Cluster API serves its objects as v1beta1, and as v1beta2 where that is said.
+func newHarness(t *testing.T, v1beta2 bool) *harness {
 	t.Helper()
 	control, config := planetest.Start(t, nil)
 	scheme := runtime.NewScheme()
@@ -89,7 +92,7 @@ func newHarness(t *testing.T) *harness {
 	t.Cleanup(server.Close)
 
 	w := &harness{
-		Client: k, control: control, dir: dir, cloud: c,
+		Client: k, control: control, dir: dir, cloud: c, v1beta2: v1beta2,
 		hetzner:    hcloud.NewClient(hcloud.WithToken(testToken), hcloud.WithEndpoint(server.URL+"/v1")),
 		networkTop: fmt.Sprintf("127.%d", 252+rand.IntN(2)),
 	}
@@ -113,10 +116,12 @@ func newHarness(t *testing.T) *harness {
 // installCRDs installs the kinds: CAPH's with their real schemas, Cluster API's with open ones.
 func (w *harness) installCRDs(t *testing.T) {
 	t.Helper()
-	for _, kind := range []string{"hetznerclusters", "hcloudmachines", "hcloudmachinetemplates"} {
-		data, err := os.ReadFile(filepath.Join("..", "repository", "caph", kind+".yaml"))
-		must(t, err)
-		w.create(t, data)
+	manifest, _, err := repository.CAPHManifest(api.Versions()[len(api.Versions())-1])
+	must(t, err)
+	for document := range bytes.SplitSeq(manifest, []byte("\n---\n")) {
+		if bytes.Contains(document, []byte("kind: CustomResourceDefinition")) {
+			w.create(t, document)
+		}
 	}
 	for _, kind := range []string{"Cluster", "Machine"} {
 		plural := strings.ToLower(kind) + "s"
@@ -133,8 +138,9 @@ spec:
     served: true
     storage: true
     subresources: {status: {}}
-    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
-`, kind, plural, strings.ToLower(kind)))
+    schema: &open {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+  - {name: v1beta2, served: %[4]t, storage: false, subresources: {status: {}}, schema: *open}
+`, kind, plural, strings.ToLower(kind), w.v1beta2))
 	}
 	eventually(t, "the kinds to be served", func(ctx context.Context) error {
 		for _, list := range []client.ObjectList{&api.HetznerClusterList{}, &api.HCloudMachineList{},
@@ -164,7 +170,14 @@ func (w *harness) start(t *testing.T, follow string) {
 	must(t, err)
 	server := httptest.NewServer(proxy)
 	t.Cleanup(server.Close)
-	standintest.Start(t, standintest.Program{
+	standintest.Start(t, w.program(t, follow, server.URL))
+	standintest.Healthy(t, http.DefaultClient, "http://"+w.health+"/readyz")
+}
+
+// program is the stand-in of a version.
+func (w *harness) program(t *testing.T, follow, proxy string) standintest.Program {
+	t.Helper()
+	return standintest.Program{
 		Args: []string{
 			"--kubeconfig=" + standintest.WriteFile(t, "kubeconfig", w.standIn), "--leader-elect=false",
 			"--metrics-bind-address=0",
@@ -172,12 +185,11 @@ func (w *harness) start(t *testing.T, follow string) {
 			"--webhook-cert-dir=" + w.dir, "--webhook-port=" + w.webhookPort, "--follow=" + follow,
 		},
 		Env: []string{
-			"LAB_TIME_SCALE=0.01", "HTTPS_PROXY=" + server.URL,
+			"LAB_TIME_SCALE=0.01", "HTTPS_PROXY=" + proxy,
 			"SSL_CERT_FILE=" + standintest.WriteFile(t, "ca.crt", w.ca.Cert()),
 		},
 		Secrets: []string{testToken},
-	})
-	standintest.Healthy(t, http.DefaultClient, "http://"+w.health+"/readyz")
+	}
 }
 
 // fixture is one cluster in its own namespace, with the same name.

@@ -157,6 +157,10 @@ func (r *machineReconciler) Reconcile(ctx context.Context, request reconcile.Req
 		}
 		return result, err
 	}
+	if hcloudMachine.Status.BootState == api.BootStateProvisioningFailed {
+		log.Info("Its provisioning has failed: Cluster API replaces the machine")
+		return reconcile.Result{}, nil
+	}
 	if controllerutil.AddFinalizer(hcloudMachine, api.MachineFinalizer) {
 		// Before a server is created: a deletion must be able to find it.
 		if err := helper.Patch(ctx, hcloudMachine); err != nil {

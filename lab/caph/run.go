@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
@@ -148,6 +149,14 @@ func run(ctx context.Context, o *options, release release, pace standin.TimeScal
 	mgr, err := newManager(o)
 	if err != nil {
 		return err
+	}
+	if release.needsV1Beta2 {
+		newer := schema.GroupVersion{Group: clusterv1.GroupVersion.Group, Version: "v1beta2"}
+		for _, kind := range []string{"Cluster", "Machine"} {
+			if _, err := mgr.GetRESTMapper().RESTMapping(newer.WithKind(kind).GroupKind(), newer.Version); err != nil {
+				return fmt.Errorf("watch %ss of Cluster API: %w", kind, err)
+			}
+		}
 	}
 	common := reconciler{
 		Client:    mgr.GetClient(),

@@ -13,10 +13,12 @@ import (
 	"time"
 
 	"github.com/hetznercloud/hcloud-go/v2/hcloud"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/v1beta1"
 	"sigs.k8s.io/cluster-api/util"
 	"sigs.k8s.io/cluster-api/util/conditions"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/slipway-k8s/slipway/lab/caph/api"
@@ -49,8 +51,7 @@ func (s *machineScope) ensure(ctx context.Context) (reconcile.Result, error) {
 		return s.notFound(err)
 	}
 	if server == nil && s.follows.failsLost && s.hcloudMachine.Spec.ProviderID != nil {
-		s.lost(*s.hcloudMachine.Spec.ProviderID)
-		return reconcile.Result{}, nil
+		return reconcile.Result{}, s.lost(ctx, *s.hcloudMachine.Spec.ProviderID)
 	}
 	if server == nil {
 		// Never created, or vanished: v1.0.7 does not distinguish them and creates it (again).
@@ -65,6 +66,9 @@ func (s *machineScope) ensure(ctx context.Context) (reconcile.Result, error) {
 				clusterv1.ConditionSeverityError, "%s", err)
 			return reconcile.Result{}, nil
 		}
+		if s.follows.adopts && hcloud.IsError(err, hcloud.ErrorCodeUniquenessError) {
+			return s.after(nameTakenPoll), nil
+		}
 		if err != nil {
 			return reconcile.Result{}, err
 		}
@@ -76,6 +80,7 @@ func (s *machineScope) ensure(ctx context.Context) (reconcile.Result, error) {
 	s.hcloudMachine.Spec.ProviderID = ptr.To(providerIDPrefix + strconv.FormatInt(server.ID, 10))
 	s.hcloudMachine.Status.Addresses = addresses(server)
 	s.hcloudMachine.Status.InstanceState = ptr.To(string(server.Status))
+	s.bootState(server)
 
 	switch server.Status {
 	case hcloud.ServerStatusOff:
@@ -137,11 +142,58 @@ func (s *machineScope) notFound(err error) (reconcile.Result, error) {
 }
 
 // lost makes the machine of a server fail that was created and is not there any more.
-func (s *machineScope) lost(providerID string) {
+func (s *machineScope) lost(ctx context.Context, providerID string) error {
+	if s.follows.remediatesLost {
+		return s.remediate(ctx, fmt.Sprintf("hcloud server (%q) no longer available. Setting MachineError.", providerID))
+	}
 	s.hcloudMachine.Status.FailureReason = ptr.To("UpdateError")
 	s.hcloudMachine.Status.FailureMessage = ptr.To(fmt.Sprintf("server with providerID %s not found", providerID))
 	conditions.MarkFalse(s.hcloudMachine, api.ServerAvailable, api.ServerNotFound, clusterv1.ConditionSeverityError,
 		"server with providerID %s no longer exists", providerID)
+	return nil
+}
+
+// remediate marks the Machine for remediation, and leaves the HCloudMachine alone from then on.
+func (s *machineScope) remediate(ctx context.Context, why string) error {
+	before := s.machine.DeepCopy()
+	if s.machine.Annotations == nil {
+		s.machine.Annotations = map[string]string{}
+	}
+	s.machine.Annotations[clusterv1.RemediateMachineAnnotation] = ""
+	if err := s.Patch(ctx, s.machine, client.MergeFrom(before)); err != nil {
+		return fmt.Errorf("marking Machine %s for remediation: %w", s.machine.Name, err)
+	}
+	s.events.Eventf(s.hcloudMachine, "Warning", "HCloudMachineWillBeRemediated", "HCloudMachine will be remediated: %s", why)
+	s.setBootState(api.BootStateProvisioningFailed)
+	conditions.MarkFalse(s.hcloudMachine, api.ServerAvailable, api.NoHCloudServerFound, clusterv1.ConditionSeverityWarning,
+		"%s", why)
+	return nil
+}
+
+// bootState records how far the boot of the server has come.
+func (s *machineScope) bootState(server *hcloud.Server) {
+	if !s.follows.bootStates {
+		return
+	}
+	booting := func(reason, message string) {
+		s.setBootState(api.BootStateBootingToRealOS)
+		conditions.MarkFalse(s.hcloudMachine, api.ServerProvisioned, reason, clusterv1.ConditionSeverityInfo, "%s", message)
+	}
+	switch server.Status {
+	case hcloud.ServerStatusRunning:
+		s.setBootState(api.BootStateOperatingSystemRunning)
+		conditions.MarkTrue(s.hcloudMachine, api.ServerProvisioned)
+	case hcloud.ServerStatusOff:
+		booting(api.ServerOff, "server is switched off")
+	default:
+		booting(api.BootingToRealOS, "Operating system of node is booting")
+	}
+}
+
+func (s *machineScope) setBootState(state string) {
+	if status := &s.hcloudMachine.Status; status.BootState != state {
+		status.BootState, status.BootStateSince = state, ptr.To(metav1.Now())
+	}
 }
 
 // labels are the server's in Hetzner's API.

@@ -102,7 +102,7 @@ func (s *clusterScope) reconcileTarget(ctx context.Context) (reconcile.Result, e
 	if s.infra.Spec.SkipCreatingHetznerSecretInWorkloadCluster {
 		return reconcile.Result{}, nil
 	}
-	if err := s.writeTargetSecret(ctx, config); err != nil {
+	if err := s.writeTargetSecrets(ctx, config); err != nil {
 		conditions.MarkFalse(s.infra, api.TargetClusterSecretReady, api.TargetSecretSyncFailed,
 			clusterv1.ConditionSeverityError, "%s", err)
 		return reconcile.Result{}, err
@@ -125,22 +125,40 @@ func (s *clusterScope) targetConfig(ctx context.Context) (*rest.Config, error) {
 	return config, nil
 }
 
-// writeTargetSecret puts the token, the network's id and the endpoint into kube-system/<hetznerSecretRef.name>. It does
-// not make the secret "hcloud" that hcloud-cloud-controller-manager's chart reads, unless that is the name.
-func (s *clusterScope) writeTargetSecret(ctx context.Context, config *rest.Config) error {
+// ccmSecret is the Secret that hcloud-cloud-controller-manager's chart reads.
+const ccmSecret = "hcloud"
+
+// writeTargetSecrets puts the token, the network's id and the endpoint into kube-system/<hetznerSecretRef.name>, and
+// where the release does so, into the Secret of hcloud-cloud-controller-manager.
+func (s *clusterScope) writeTargetSecrets(ctx context.Context, config *rest.Config) error {
 	target, err := client.New(config, client.Options{})
 	if err != nil {
 		return fmt.Errorf("client for the workload cluster %s: %w", s.cluster.Name, err)
 	}
+	name := s.infra.Spec.HetznerSecret.Name
+	if err := s.writeTargetSecret(ctx, target, name); err != nil || !s.follows.writesCCMSecret || name == ccmSecret {
+		return err
+	}
+	return s.writeTargetSecret(ctx, target, ccmSecret)
+}
+
+// writeTargetSecret writes one of them.
+func (s *clusterScope) writeTargetSecret(ctx context.Context, target client.Client, name string) error {
 	ref := s.infra.Spec.HetznerSecret
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: ref.Name}}
-	_, err = controllerutil.CreateOrUpdate(ctx, target, secret, func() error {
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: name}}
+	_, err := controllerutil.CreateOrUpdate(ctx, target, secret, func() error {
 		if secret.Data == nil {
 			secret.Data = map[string][]byte{}
 		}
-		for _, key := range []string{ref.Key.HCloudToken, ref.Key.HetznerRobotUser, ref.Key.HetznerRobotPassword} {
-			if value, ok := s.secret.Data[key]; ok {
-				secret.Data[key] = value
+		for key, known := range map[string]string{ref.Key.HCloudToken: "token", ref.Key.HetznerRobotUser: "robot-user",
+			ref.Key.HetznerRobotPassword: "robot-password"} {
+			value, ok := s.secret.Data[key]
+			if !ok {
+				continue
+			}
+			secret.Data[key] = value
+			if s.follows.writesCCMSecret && name == ccmSecret {
+				secret.Data[known] = value
 			}
 		}
 		if s.infra.Status.Network != nil {

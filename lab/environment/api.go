@@ -69,6 +69,7 @@ func (lab *Lab) handler() http.Handler {
 	mux.HandleFunc("POST /v1/freeze", lab.serveFreeze)
 	handle("PUT /v1/kubernetes", lab.servePrograms(lab.kubernetes, func(context.Context) error { return nil }))
 	handle("PUT /v1/core", lab.servePrograms(lab.core, lab.offerCore))
+	handle("PUT /v1/charts", lab.serveCharts)
 	handle("PUT /v1/flux", lab.serveFlux)
 	handle("PUT /v1/gitea", lab.serveGitea)
 	handle("PUT /v1/git", lab.serveGit)

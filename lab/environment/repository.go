@@ -2,9 +2,12 @@ package environment
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"net/http"
 	"sync"
 
+	"github.com/slipway-k8s/slipway/lab/control"
 	"github.com/slipway-k8s/slipway/lab/repository"
 )
 
@@ -48,6 +51,28 @@ func (lab *Lab) offerCore(ctx context.Context) error {
 	}
 	lab.offer.is = contents
 	return nil
+}
+
+// serveCharts offers the charts of stand-ins as further versions, until the lab ends.
+func (lab *Lab) serveCharts(r *http.Request) (any, error) {
+	var wanted map[string]string
+	if err := json.NewDecoder(r.Body).Decode(&wanted); err != nil {
+		return nil, control.BadRequest(fmt.Errorf("read the request: %w", err))
+	}
+	if err := lab.offerCharts(wanted); err != nil {
+		return nil, control.BadRequest(err)
+	}
+	return lab.info(), nil
+}
+
+func (lab *Lab) offerCharts(wanted map[string]string) error {
+	lab.offer.mu.Lock()
+	defer lab.offer.mu.Unlock()
+	contents, err := lab.offer.is.WithCharts(lab.path("repository"), wanted, lab.cfg.Originals)
+	if err == nil {
+		lab.offer.is = contents
+	}
+	return err
 }
 
 // coreFolders are the folders of the programs of Cluster API's core.

@@ -13,9 +13,11 @@ import (
 	"maps"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/blang/semver/v4"
 	"sigs.k8s.io/yaml"
 
 	"github.com/slipway-k8s/slipway/lab/originals"
@@ -41,17 +43,14 @@ type chartSource struct {
 	name    string
 	oci     string // upstream's repository, without the registry's host
 	project string // whose released chart can take its place; empty: there is only the stand-in
-	// more are versions that the stand-in is offered as, too: those of the version sets, so that an upgrade from one set
-	// to another has charts to upgrade. Only the version differs, and with it the tags of images that are named by it.
-	more []string
 }
 
 // chartSources are the charts of the bootstrap, those of its add-ons last.
 // Upstream publishes talos-ccm's chart in an OCI registry only, the others in
 // classic repositories; here all are in the classic one.
 var chartSources = []chartSource{
-	{key: "CILIUM", name: "cilium", more: []string{"1.18.13"}},
-	{key: "HCLOUD_CCM", name: "hcloud-cloud-controller-manager", project: originals.HCloudCCM, more: []string{"1.39.0"}},
+	{key: "CILIUM", name: "cilium"},
+	{key: "HCLOUD_CCM", name: "hcloud-cloud-controller-manager", project: originals.HCloudCCM},
 	{key: "TALOS_CCM", name: "talos-cloud-controller-manager", oci: "siderolabs/charts/talos-cloud-controller-manager",
 		project: originals.TalosCCM},
 	{key: "HCLOUD_CSI", name: "hcloud-csi"},
@@ -83,11 +82,13 @@ func (p packed) text(key string) string {
 // writeCharts writes the chart repository in dir.
 func (c *Contents) writeCharts(dir string, released originals.Set) error {
 	entries := map[string][]map[string]any{}
+	c.Charts = nil
 	for _, source := range chartSources {
-		versions, err := source.versions(released.Of(source.project))
+		versions, err := source.versions(released.Of(source.project), c.further[source.key])
 		if err != nil {
 			return err
 		}
+		c.Offers[source.key] = nil
 		for _, p := range versions {
 			entry, err := c.writeChart(dir, source, p)
 			if err != nil {
@@ -109,6 +110,29 @@ func (c *Contents) writeCharts(dir string, released originals.Set) error {
 		return fmt.Errorf("write the index of the charts: %w", err)
 	}
 	return nil
+}
+
+// WithCharts are the contents with the stand-ins' charts as further versions, by the names of Versions. Only the version
+// of a chart differs. It writes them into dir, as Write did.
+func (c Contents) WithCharts(dir string, wanted map[string]string, released originals.Set) (Contents, error) {
+	further := maps.Clone(c.further)
+	for key, version := range wanted {
+		i := slices.IndexFunc(chartSources, func(s chartSource) bool { return s.key == key })
+		if i < 0 {
+			return c, fmt.Errorf("offer %s %s: the lab has no such chart", key, version)
+		}
+		if _, err := semver.Parse(version); err != nil {
+			return c, fmt.Errorf("offer %s: %q is no version of a chart: %w", key, version, err)
+		}
+		if released.Of(chartSources[i].project) == nil && !slices.Contains(c.Offers[key], version) {
+			further[key] = append(slices.Clone(further[key]), version)
+		}
+	}
+	if maps.EqualFunc(further, c.further, slices.Equal[[]string]) {
+		return c, nil
+	}
+	c.further, c.Versions, c.Offers = further, maps.Clone(c.Versions), maps.Clone(c.Offers)
+	return c, c.writeCharts(filepath.Join(dir, chartsFolder), released)
 }
 
 // writeChart writes one version of a chart, and returns its entry in the index.
@@ -135,8 +159,8 @@ func (c *Contents) writeChart(dir string, source chartSource, p packed) (map[str
 	return entry, nil
 }
 
-// versions are the released charts or, without one, the stand-in.
-func (s chartSource) versions(releases []originals.Original) (all []packed, err error) {
+// versions are the released charts or, without one, the stand-in, as its own version and further ones.
+func (s chartSource) versions(releases []originals.Original, further []string) (all []packed, err error) {
 	for _, o := range releases {
 		archive, err := o.Read(o.Files[0].Name)
 		if err != nil {
@@ -147,7 +171,7 @@ func (s chartSource) versions(releases []originals.Original) (all []packed, err 
 	if len(all) > 0 {
 		return all, nil
 	}
-	for _, version := range append([]string{""}, s.more...) {
+	for _, version := range append([]string{""}, further...) {
 		content, err := s.file(path.Join("charts", s.name, chartYAML), version)
 		if err != nil {
 			return nil, err

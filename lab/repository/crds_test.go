@@ -50,7 +50,7 @@ func documents(manifest []byte) []string {
 // validation of CRDs.
 func TestCRDsAreValid(t *testing.T) {
 	manifests := map[string]func() ([]byte, error){
-		"caph":         func() ([]byte, error) { m, _, err := caphManifest(caphVersion); return m, err },
+		"caph":         func() ([]byte, error) { m, _, err := CAPHManifest(caphVersion); return m, err },
 		"cert-manager": func() ([]byte, error) { return certManagerManifest(DefaultCertManagerVersion) },
 	}
 	for name, render := range manifests {
@@ -82,8 +82,8 @@ func TestCRDsAreValid(t *testing.T) {
 // caphVersion is the newest CAPH that the stand-in follows.
 var caphVersion = api.Versions()[len(api.Versions())-1]
 
-// originalCRDs is the folder of the original's CRDs. testdata/caph/README.md says where they come from.
-const originalCRDs = "testdata/caph"
+// originalCRDs are the folders of the original's CRDs, by version. testdata/caph/README.md says where they come from.
+var originalCRDs = map[string]string{"v1.0.12": "testdata/caph", "v1.1.8": "testdata/caph-1.1"}
 
 // original reads one of them.
 func original(t *testing.T, file string) []byte {
@@ -107,12 +107,18 @@ func original(t *testing.T, file string) []byte {
 // TestCAPHsAPIIsTheOriginals: a client of the original finds every field and
 // refusal that the schema can express.
 func TestCAPHsAPIIsTheOriginals(t *testing.T) {
-	manifest, _, err := caphManifest(caphVersion)
+	for version, folder := range originalCRDs {
+		t.Run(version, func(t *testing.T) { compareCRDs(t, version, folder) })
+	}
+}
+
+func compareCRDs(t *testing.T, version, folder string) {
+	manifest, _, err := CAPHManifest(version)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ours := crdsOf(t, manifest)
-	files, err := filepath.Glob(originalCRDs + "/*.yaml.gz")
+	files, err := filepath.Glob(folder + "/*.yaml.gz")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -231,7 +237,7 @@ func limits(schema *apiextensionsv1.JSONSchemaProps) string {
 // TestRolesCoverTheStandInsRules: what a stand-in's code says that it needs,
 // its manifest grants.
 func TestRolesCoverTheStandInsRules(t *testing.T) {
-	manifest, _, err := caphManifest(caphVersion)
+	manifest, _, err := CAPHManifest(caphVersion)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -69,6 +69,8 @@ type Contents struct {
 	Charts []Chart
 	// Notes are the differences from the original repositories.
 	Notes []string
+
+	further map[string][]string // versions that stand-ins' charts are offered as besides their own
 }
 
 // Write writes the repository to dir, replacing the result of an earlier call. The same modules give the same bytes.
@@ -101,6 +103,7 @@ func Write(ctx context.Context, dir string, opt Options) (Contents, error) {
 		Versions:   map[string]string{},
 		Offers:     map[string][]string{},
 		Notes:      notes(opt.Originals),
+		further:    map[string][]string{},
 	}
 	if err := contents.writeProviders(ctx, opt.Modules); err != nil {
 		return Contents{}, err
@@ -215,7 +218,7 @@ func (c *Contents) writeCAPH(releases []originals.Original) error {
 	}
 	versions := api.Versions()
 	for _, version := range slices.Backward(versions) {
-		components, metadata, err := caphManifest(version)
+		components, metadata, err := CAPHManifest(version)
 		if err != nil {
 			return err
 		}
@@ -280,5 +283,9 @@ func writeFile(name string, content []byte) error {
 	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 		return err
 	}
-	return os.WriteFile(name, content, 0o644)
+	// Renamed, so that who reads an earlier content reads all of it.
+	if err := os.WriteFile(name+".partial", content, 0o644); err != nil {
+		return err
+	}
+	return os.Rename(name+".partial", name)
 }

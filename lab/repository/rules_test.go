@@ -65,8 +65,9 @@ func TestRightsAreTheOriginals(t *testing.T) {
 	base := originals["caph v1.0.7 caph-manager-role"]
 	for version, want := range map[string][]string{
 		"v1.0.7": base, "v1.0.12": slices.Concat(base, originals["caph v1.0.12 more than v1.0.7"]),
+		"v1.1.8": slices.Concat(base, originals["caph v1.0.12 more than v1.0.7"], originals["caph v1.1.8 more than v1.0.12"]),
 	} {
-		manifest, _, err := caphManifest(version)
+		manifest, _, err := CAPHManifest(version)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -93,7 +93,7 @@ func TestWorkloadsAreTheOriginals(t *testing.T) {
 		t.Run(of, func(t *testing.T) {
 			var objects []unstructured.Unstructured
 			if version, ok := strings.CutPrefix(of, "caph "); ok {
-				manifest, _, err := caphManifest(version)
+				manifest, _, err := CAPHManifest(version)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -13,10 +13,12 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/base/effect"
 )
@@ -146,6 +148,29 @@ func (c *Client) Admit(ctx context.Context, cluster string) (Info, error) {
 	err = c.Do(ctx, http.MethodPut, "/v1/clusters/"+url.PathEscape(cluster), &info)
 	if refused, is := errors.AsType[*Error](err); is && refused.Status == http.StatusNotFound {
 		return info, nil // a lab of an older release, which has room for one cluster
+	}
+	return info, err
+}
+
+// OfferCharts has the lab's charts that are stand-ins be on offer as the configured versions.
+func (c *Client) OfferCharts(ctx context.Context, cfg config.Config) (Info, error) {
+	info, err := c.Info(ctx)
+	if err != nil {
+		return info, err
+	}
+	wanted := map[string]string{}
+	for name, version := range map[string]string{"CILIUM": cfg.CiliumVersion, "HCLOUD_CCM": cfg.HCloudCCMVersion,
+		"TALOS_CCM": cfg.TalosCCMVersion} {
+		if version != "" && !slices.Contains(info.Offers[name], version) {
+			wanted[name] = version
+		}
+	}
+	if len(wanted) == 0 {
+		return info, nil
+	}
+	err = c.Send(ctx, http.MethodPut, "/v1/charts", wanted, &info)
+	if refused, is := errors.AsType[*Error](err); is && refused.Status == http.StatusNotFound {
+		return info, nil // a lab of an older release, whose charts have versions of their own
 	}
 	return info, err
 }

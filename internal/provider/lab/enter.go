@@ -165,7 +165,7 @@ func Replaces(c settings.Configuration) []Decision {
 }
 
 // offered is the version of a component that the lab runs for a configuration: the configured one where its
-// repositories have it.
+// repositories have it, else the newest of its minor, or what the lab has for that minor.
 func (i Info) offered(name string, c settings.Configuration) string {
 	configured := settings.Variable(name + "_VERSION").Get(c.Config)
 	if slices.Contains(i.Offers[name], configured) {
@@ -173,6 +173,11 @@ func (i Info) offered(name string, c settings.Configuration) string {
 	}
 	if version, ok := runs(i.CoreSets, configured); ok && name == "CAPI" {
 		return version
+	}
+	for _, version := range slices.Backward(i.Offers[name]) { // the newest last
+		if minorOf(version) == minorOf(configured) {
+			return version
+		}
 	}
 	return i.Versions[name]
 }

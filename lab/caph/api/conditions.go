@@ -16,6 +16,7 @@ const (
 	BootstrapReady        clusterv1.ConditionType = "BootstrapReady"
 	ServerCreateSucceeded clusterv1.ConditionType = "ServerCreateSucceeded"
 	ServerAvailable       clusterv1.ConditionType = "ServerAvailable"
+	ServerProvisioned     clusterv1.ConditionType = "ServerProvisioned" // v1.1.0
 )
 
 // Reasons of conditions that are false.
@@ -48,6 +49,9 @@ const (
 	ServerCreateFailed                   = "ServerCreateFailedReason" // sic, the original's spelling
 	ServerCreateFailedIrrecoverable      = "ServerCreateFailedIrrecoverableError"
 	ServerNotFound                       = "ServerNotFound"
+	NoHCloudServerFound                  = "NoHCloudServerFound" // v1.1.0
+	ProvisioningServer                   = "ProvisioningServer"  // v1.1.0
+	BootingToRealOS                      = "BootingToRealOS"     // v1.1.0
 	InstanceHasNonExistingPlacementGroup = "InstanceHasNonExistingPlacementGroup"
 	NetworkAttachFailed                  = "NetworkAttachFailed"
 	ServerOff                            = "ServerOff"

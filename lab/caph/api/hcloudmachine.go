@@ -21,6 +21,13 @@ const (
 	TagImageName   = "caph-image-name"   // on images: what imageName refers to
 )
 
+// States of a server's boot, as the original records them for servers of an image.
+const (
+	BootStateBootingToRealOS        = "BootingToRealOS"
+	BootStateOperatingSystemRunning = "OperatingSystemRunning"
+	BootStateProvisioningFailed     = "ProvisioningFailed"
+)
+
 // HCloudMachine is one server.
 type HCloudMachine struct {
 	metav1.TypeMeta   `json:",inline"`
@@ -64,6 +71,9 @@ type HCloudMachineStatus struct {
 	FailureReason  *string                    `json:"failureReason,omitempty"`
 	FailureMessage *string                    `json:"failureMessage,omitempty"`
 	Conditions     clusterv1.Conditions       `json:"conditions,omitempty"`
+	// BootState and BootStateSince (v1.1.0) say how far the server's boot has come.
+	BootState      string       `json:"bootState,omitempty"`
+	BootStateSince *metav1.Time `json:"bootStateSince,omitempty"`
 }
 
 // GetConditions returns the status conditions.

@@ -3,6 +3,7 @@ package planetest
 
 import (
 	"context"
+	"debug/buildinfo"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -42,30 +43,31 @@ func Bin(t testing.TB) string {
 	return ""
 }
 
-// Core returns the folder of the newest program of Cluster API's core of v1.11 or newer that `lab build` made. Where
-// there is none the test is skipped.
-func Core(t testing.TB) string {
+// Core returns the folder of the program of Cluster API's core of a minor ("v1.13") that `lab build` made. Where there is
+// none the test is skipped.
+func Core(t testing.TB, minor string) string {
 	t.Helper()
 	if cache, err := os.UserCacheDir(); err == nil {
-		if dir := newest(filepath.Join(cache, "slipway", "lab", "*", "bin"), "cluster-api", "!"+plane.ProgramEtcd,
-			"!kube-apiserver"); dir != "" {
-			return dir
+		folders, _ := filepath.Glob(filepath.Join(cache, "slipway", "lab", "*", "bin")) // the only error is a bad pattern
+		for _, folder := range folders {
+			info, err := buildinfo.ReadFile(filepath.Join(folder, "cluster-api"))
+			if err == nil && strings.HasPrefix(info.Main.Version, minor+".") {
+				return folder
+			}
 		}
 	}
-	t.Skip("a newer core is not built: run `go run ./cmd/bootstrap lab build CAPI_VERSION=v1.13.6`")
+	t.Skipf("Cluster API %s is not built: run `go run ./cmd/bootstrap lab build CAPI_VERSION=%s.0`", minor, minor)
 	return ""
 }
 
-// newest returns the folder that the pattern matches and that has some files, and not those with a !, the one in which
-// the first file is the youngest.
+// newest returns the folder that the pattern matches and that has some files, the one in which the first is the youngest.
 func newest(pattern string, files ...string) (dir string) {
 	var youngest time.Time
 	folders, _ := filepath.Glob(pattern) // the only error is a bad pattern
 	for _, folder := range folders {
 		has := !slices.ContainsFunc(files, func(file string) bool {
-			name, without := strings.CutPrefix(file, "!")
-			_, err := os.Stat(filepath.Join(folder, name))
-			return (err == nil) == without
+			_, err := os.Stat(filepath.Join(folder, file))
+			return err != nil
 		})
 		if info, err := os.Stat(filepath.Join(folder, files[0])); has && err == nil && info.ModTime().After(youngest) {
 			dir, youngest = folder, info.ModTime()

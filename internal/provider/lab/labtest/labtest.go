@@ -136,6 +136,9 @@ func (f *FakeLab) serve(w http.ResponseWriter, r *http.Request) {
 			status, answer = http.StatusBadRequest, map[string]string{"error": err.Error()}
 		}
 		f.Kubernetes[given.For] = given.Bin
+	case r.Method+" "+r.URL.Path == "PUT /v1/charts":
+		status = f.offer(r)
+		answer = f.Info
 	case route == "PUT /v1/images":
 	case route == "PUT /v1/management":
 		f.Managements[name] = true
@@ -151,6 +154,21 @@ func (f *FakeLab) serve(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(answer)
+}
+
+// offer plays a lab whose charts are stand-ins.
+func (f *FakeLab) offer(r *http.Request) (status int) {
+	var wanted map[string]string
+	if err := json.NewDecoder(r.Body).Decode(&wanted); err != nil {
+		return http.StatusBadRequest
+	}
+	if f.Info.Offers == nil { // one of an older release
+		return http.StatusNotFound
+	}
+	for name, version := range wanted {
+		f.Info.Offers[name] = append(f.Info.Offers[name], version)
+	}
+	return http.StatusOK
 }
 
 // serveFaults plays the lab's part.
