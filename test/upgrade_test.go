@@ -39,7 +39,7 @@ func upgradeMoments() []struct {
 	}
 }
 
-// upgraded upgrades a cluster that manages itself from the guide's version set to the current one: Talos, then
+// upgraded upgrades a cluster that manages itself from the guide's version set to that of September 2026: Talos, then
 // Kubernetes over one minor version. It is killed and run again, a new server that never becomes Ready stops it, and
 // what was written before is still there.
 func upgraded(t *testing.T, c *command, older string) {
@@ -101,7 +101,7 @@ type upgrading struct {
 }
 
 func (u *upgrading) upgrade(watch func(event, *os.Process), more ...string) outcome {
-	return u.run(watch, append([]string{"upgrade", "--to-set", "current", "--lab", "--yes"}, more...)...)
+	return u.run(watch, append([]string{"upgrade", "--to-set", "2026-09", "--lab", "--yes"}, more...)...)
 }
 
 // killed ends runs with SIGKILL at each moment, up to that of a stage; empty: of all that are left.
@@ -155,7 +155,7 @@ func (u *upgrading) refusals() {
 		args []string
 	}{
 		{2, "no such version set", []string{"--to-set", "newest", "--lab"}},
-		{2, "has no stage", []string{"--to-set", "current", "--lab", "--yes", "--pause-after", "kuberntes"}},
+		{2, "has no stage", []string{"--to-set", "2026-09", "--lab", "--yes", "--pause-after", "kuberntes"}},
 		{1, "would be a downgrade", []string{"--lab", "--yes", "KUBERNETES_VERSION=v1.31.4"}},
 		{2, "Talos 1.12 runs", []string{"--lab", "--yes", "KUBERNETES_VERSION=v1.36.0"}},
 	} {
@@ -164,7 +164,7 @@ func (u *upgrading) refusals() {
 		}
 	}
 	u.budget()
-	out, err := u.exec(u.t.Context(), "upgrade", "--to-set", "current", "--lab", "--dry-run")
+	out, err := u.exec(u.t.Context(), "upgrade", "--to-set", "2026-09", "--lab", "--dry-run")
 	if err != nil || !strings.Contains(out, "kubernetes-1-33-13") {
 		u.t.Errorf("--dry-run: %v\n%s", err, out)
 	}
@@ -211,7 +211,7 @@ func (u *upgrading) inPlace(servers []string) {
 	u.t.Helper()
 	const version = "v1.12.5"
 	args := []string{"upgrade", "--in-place", "TALOS_VERSION=" + version, "--lab", "--yes"}
-	if o := u.run(nil, "upgrade", "--in-place", "--to-set", "current", "--lab", "--yes"); o.exit != 1 ||
+	if o := u.run(nil, "upgrade", "--in-place", "--to-set", "2026-09", "--lab", "--yes"); o.exit != 1 ||
 		!strings.Contains(o.output, "is another minor version") {
 		u.t.Errorf("in place to another minor version: exit %d\n%s", o.exit, o.output)
 	}
@@ -301,7 +301,7 @@ func (u *upgrading) again() {
 		u.t.Errorf("run again, it does not say that there is nothing to do\n%s", o.output)
 	}
 	before := slices.Sorted(maps.Keys(u.apiVersions(u.t.Context())))
-	o := u.run(nil, "all", "--lab", "VERSIONS=current")
+	o := u.run(nil, "all", "--lab", "VERSIONS=2026-09")
 	if o.exit != 0 || strings.Contains(o.output, "and the cluster has") {
 		u.t.Errorf("all with the new versions: exit %d\n%s", o.exit, o.output)
 	}

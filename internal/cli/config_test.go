@@ -102,7 +102,7 @@ func TestBadConfigurationNamesItsPlace(t *testing.T) {
 		"the other's default": {file: "podCidr: 10.10.64.0/18\n", says: "ranges of their own (serviceCidr has its default)"},
 		"two written fields": {file: "podCidr: 10.10.128.0/17\nserviceCidr: 10.10.128.0/20\n",
 			says: "bootstrap.yaml:1:10: serviceCidr"},
-		"versions": {args: "TALOS_VERSION=v1.5.0", says: "argument TALOS_VERSION=v1.5.0: kubernetesVersion"},
+		"versions": {args: "TALOS_VERSION=v1.7.0", says: "argument TALOS_VERSION=v1.7.0: kubernetesVersion"},
 		"indented key": {file: "location:\n  name: nbg1\n",
 			says: "bootstrap.yaml:2:3: location takes one plain value"},
 		"list": {file: "clusterName: [k8s]\n", says: "bootstrap.yaml:1:14: clusterName takes one plain value"},

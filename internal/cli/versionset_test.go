@@ -2,12 +2,15 @@ package cli
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/base/usage"
 	"github.com/slipway-k8s/slipway/internal/state/settings"
+	"github.com/slipway-k8s/slipway/internal/state/statedir"
 )
 
 // TestVersionSetIsBelowSingleVersions: wherever the set and a version are named, the version stays.
@@ -103,5 +106,70 @@ func TestPlanNamesTheVersionToTake(t *testing.T) {
 	r = execute(t, t.Context(), t.TempDir(), "", "plan", "VERSIONS=current")
 	if r.code != ExitDone || strings.Contains(r.stdout, "HCLOUD_CCM_VERSION") {
 		t.Errorf("got %+v", r)
+	}
+}
+
+// newerDefault is a table of versions in which new clusters get another set than in the one inside the command.
+func newerDefault(t *testing.T) string {
+	t.Helper()
+	table := strings.Replace(readFileText(t, "../../config/versions.yaml"), "\ndefault: guide\n", "\ndefault: \"2026-11\"\n", 1)
+	path := filepath.Join(t.TempDir(), "versions.yaml")
+	if err := os.WriteFile(path, []byte(table), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestDefaultSetIsForNewClusters: another default changes no cluster that exists, whether its state is in the folder or
+// in a store, and who made it.
+func TestDefaultSetIsForNewClusters(t *testing.T) {
+	s, newer := newStateCommandTest(t), newerDefault(t)
+	const ofGuide, ofNewer = "Kubernetes 1.32 gets no fixes", "Cilium 1.18"
+	plan := func(folder string, more ...string) string {
+		t.Helper()
+		r := s.run(folder, append([]string{"plan", "--versions-file", newer}, more...)...)
+		if r.code != ExitDone {
+			t.Fatalf("exit %d\n%s%s", r.code, r.stdout, r.stderr)
+		}
+		return strings.Join(strings.Fields(r.stdout+r.stderr), " ")
+	}
+	if said := plan("new"); strings.Contains(said, ofGuide) || !strings.Contains(said, "Kubernetes v1.35.9") {
+		t.Errorf("a new cluster: %s", said)
+	}
+	older := statedir.Dir(filepath.Join(s.dir, "older"))
+	recordStep(t, older, "apply") // by a release that recorded no set
+	if said := plan("older"); !strings.Contains(said, ofGuide) {
+		t.Errorf("a cluster of an older release: %s", said)
+	}
+	if said := plan("older", "VERSIONS=current"); !strings.Contains(said, "VERSIONS=current is the version set 2026-11 now; this "+
+		"cluster keeps 2026-09") || !strings.Contains(said, ofNewer) {
+		t.Errorf("such a cluster with VERSIONS=current: %s", said)
+	}
+	s.says(ExitDone, "as serial 1", "older", "state", "push")
+	if said := plan("elsewhere"); !strings.Contains(said, ofGuide) {
+		t.Errorf("its state on another machine: %s", said)
+	}
+	if said := plan("elsewhere", "VERSIONS=2026-11"); strings.Contains(said, ofGuide) {
+		t.Errorf("its state on another machine, with a set: %s", said)
+	}
+}
+
+func TestVersionsFile(t *testing.T) {
+	newer := newerDefault(t)
+	r := execute(t, t.Context(), t.TempDir(), "", "version", "--versions-file", newer)
+	if r.code != ExitDone || !strings.Contains(r.stdout, "With VERSIONS=guide") || strings.Contains(r.stdout, "VERSIONS=2026-11") {
+		t.Errorf("got %+v", r)
+	}
+	broken := filepath.Join(t.TempDir(), "versions.yaml")
+	if err := os.WriteFile(broken, []byte("format: 1\nset: {}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for file, says := range map[string]string{broken: `unknown field "set"`, broken + "x": "no such file"} {
+		for _, command := range []string{"version", "plan", "doctor", "upgrade"} {
+			r := execute(t, t.Context(), t.TempDir(), "", command, "--versions-file", file)
+			if r.code != ExitUsage || !strings.Contains(r.stderr, says) || !strings.Contains(r.stderr, "--versions-file") {
+				t.Errorf("%s: got %+v", command, r)
+			}
+		}
 	}
 }

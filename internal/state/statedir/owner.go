@@ -100,8 +100,13 @@ func (s Dir) unused(ctx context.Context, owner ownership.Record) (bool, error) {
 // recorded none made it. made reports whether there is such a cluster.
 func (s Dir) VersionSet(ctx context.Context, of Owner) (set string, made bool) {
 	record, err := s.owner(ctx)
-	if err != nil || record == nil || !of.is(record) {
-		return "", false // CheckOwner says what is wrong
+	switch {
+	case err != nil: // CheckOwner says what is wrong
+		return "", true
+	case record == nil: // of a release that wrote no record, before its journal names a cluster
+		record = &ownership.Record{}
+	case !of.is(record):
+		return "", false
 	}
 	if unused, err := s.unused(ctx, *record); err == nil && unused {
 		return "", false

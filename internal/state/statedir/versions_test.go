@@ -50,6 +50,11 @@ func TestVersionSet(t *testing.T) {
 
 // TestVersionSetOfAFolderWithoutARecord: releases before there was one left a journal alone.
 func TestVersionSetOfAFolderWithoutARecord(t *testing.T) {
+	begun := Dir(t.TempDir())
+	record(t, begun, "image") // names no cluster
+	if set, made := begun.VersionSet(t.Context(), Owner{Cluster: "k8s"}); set != "" || !made {
+		t.Errorf("begun: %q, %t", set, made)
+	}
 	s := Dir(t.TempDir())
 	recordOutput(t, s, "apply", `{"name":"k8s"}`)
 	if set, made := s.VersionSet(t.Context(), Owner{Cluster: "k8s", Versions: "2026-11"}); set != "" || !made {
