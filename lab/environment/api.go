@@ -36,6 +36,8 @@ type Info struct {
 	Versions map[string]string `json:"versions"`
 	// Offers are all versions of what the repositories offer several of, by the same names.
 	Offers map[string][]string `json:"offers"`
+	// AnyVersion are the charts, by the same names, that the lab can offer as any version.
+	AnyVersion []string `json:"anyVersion"`
 	// Kubernetes is the version that management clusters run where none is asked for.
 	Kubernetes string `json:"kubernetes"`
 	// KubernetesSets are the versions that servers choose from, CoreSets those of Cluster API's core.
@@ -102,6 +104,7 @@ func (lab *Lab) info() Info {
 		ChartRepositories: lab.chartRepositories(),
 		Versions:          offer.Versions,
 		Offers:            offer.Offers,
+		AnyVersion:        offer.AnyVersion,
 		Kubernetes:        lab.kubernetes.List()[0].Version(),
 		KubernetesSets:    lab.kubernetes.Describe(),
 		CoreSets:          lab.core.Describe(),

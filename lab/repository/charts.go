@@ -82,13 +82,16 @@ func (p packed) text(key string) string {
 // writeCharts writes the chart repository in dir.
 func (c *Contents) writeCharts(dir string, released originals.Set) error {
 	entries := map[string][]map[string]any{}
-	c.Charts = nil
+	c.Charts, c.AnyVersion = nil, nil
 	for _, source := range chartSources {
 		versions, err := source.versions(released.Of(source.project), c.further[source.key])
 		if err != nil {
 			return err
 		}
 		c.Offers[source.key] = nil
+		if len(released.Of(source.project)) == 0 {
+			c.AnyVersion = append(c.AnyVersion, source.key)
+		}
 		for _, p := range versions {
 			entry, err := c.writeChart(dir, source, p)
 			if err != nil {

@@ -65,6 +65,8 @@ type Contents struct {
 	Versions map[string]string
 	// Offers are all versions of what there are several of.
 	Offers map[string][]string
+	// AnyVersion are the charts, by the names of Versions, that WithCharts can offer as any version.
+	AnyVersion []string
 	// Charts are the charts that Handler serves.
 	Charts []Chart
 	// Notes are the differences from the original repositories.

@@ -168,11 +168,14 @@ func Replaces(c settings.Configuration) []Decision {
 // repositories have it, else the newest of its minor, or what the lab has for that minor.
 func (i Info) offered(name string, c settings.Configuration) string {
 	configured := settings.Variable(name + "_VERSION").Get(c.Config)
-	if slices.Contains(i.Offers[name], configured) {
+	core, has := runs(i.CoreSets, configured)
+	switch {
+	case slices.Contains(i.Offers[name], configured):
 		return configured
-	}
-	if version, ok := runs(i.CoreSets, configured); ok && name == "CAPI" {
-		return version
+	case name == "CAPI" && has:
+		return core
+	case name == "CAPI" && len(i.CoreSets) > 0, configured != "" && slices.Contains(i.AnyVersion, name):
+		return configured // a run gives it to the lab, and what only looks must not take another for it
 	}
 	for _, version := range slices.Backward(i.Offers[name]) { // the newest last
 		if minorOf(version) == minorOf(configured) {
