@@ -32,8 +32,8 @@ import (
 // errKilled is how a fake ends where a killed process would.
 var errKilled = errors.New("killed")
 
-// pivotWorld is a management cluster with a finished cluster in it, and that cluster. A run can be made to die after any
-// number of writes.
+// pivotWorld is a management cluster with a finished cluster in it, and that cluster. A run can be made to die after
+// any number of writes.
 type pivotWorld struct {
 	source, target *kubetest.Server
 	hetzner        *hetznertest.Server

@@ -87,8 +87,8 @@ func TestPivotMovesEverything(t *testing.T) {
 }
 
 // Writes of a pivot of nine objects: the pause and the label of a Secret without an owner, two for each object that is
-// created (itself and its field managers), four for each that is deleted (the mark, the finalizers before and after, and
-// itself), and the end of the pause.
+// created (itself and its field managers), four for each that is deleted (the mark, the finalizers before and after,
+// and itself), and the end of the pause.
 const (
 	beforeMarks   = 2 + 2*9
 	writesOfPivot = beforeMarks + 4*9 + 1
@@ -125,8 +125,29 @@ func TestPivotIsCrashSafe(t *testing.T) {
 	}
 }
 
-// The objects keep their field managers, of which the fake API server has "somebody": else Slipway would own all fields,
-// too.
+// What a run before has created is made what it has to be, its owners' UIDs included.
+func TestPivotUpdatesWhatIsThere(t *testing.T) {
+	w := newPivotWorld(t)
+	was := inventoryOf(t, w, platform.ManagementKubeconfig)
+	w.lives = beforeMarks
+	if _, err := w.pivot(t); !errors.Is(err, errKilled) {
+		t.Fatal(err)
+	}
+	w.target.Change(clustertest.CAPI, "Machine", config.DefaultNamespace, "m1", clustertest.Map{
+		"spec": clustertest.Map{"version": "v1.99.0"},
+		"metadata": clustertest.Map{"ownerReferences": []any{clustertest.Map{"apiVersion": clustertest.CACPPT,
+			"kind": "TalosControlPlane", "name": "k8s-control-plane", "uid": "of-another", "controller": true}}}})
+	mustPivot(t, w)
+	w.pivoted(t, was)
+	m := w.target.Get(clustertest.CAPI, "Machine", config.DefaultNamespace, "m1")
+	tcp := w.target.Get(clustertest.CACPPT, "TalosControlPlane", config.DefaultNamespace, "k8s-control-plane")
+	if owners := m.GetOwnerReferences(); len(owners) != 1 || owners[0].UID != tcp.GetUID() {
+		t.Errorf("it is owned by %v, and not by %s", owners, tcp.GetUID())
+	}
+}
+
+// The objects keep their field managers, of which the fake API server has "somebody": else Slipway would own all
+// fields, too.
 func TestPivotKeepsFieldManagers(t *testing.T) {
 	w := newPivotWorld(t)
 	var mu sync.Mutex

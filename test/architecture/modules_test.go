@@ -46,8 +46,8 @@ func TestTheLabSharesModules(t *testing.T) {
 
 // ofKubernetes tells whether a module's version follows from that of Kubernetes or etcd, which require it.
 func ofKubernetes(module string) bool {
-	return slices.ContainsFunc([]string{"k8s.io/", "sigs.k8s.io/", "go.etcd.io/", "go.opentelemetry.io/", "google.golang.org/g",
-		"cel.dev/", "github.com/google/cel-go", "github.com/google/gnostic-models", "github.com/emicklei/go-restful",
+	return slices.ContainsFunc([]string{"k8s.io/", "sigs.k8s.io/", "go.etcd.io/", "go.opentelemetry.io/",
+		"google.golang.org/g", "cel.dev/", "github.com/google/cel-go", "github.com/google/gnostic-models", "github.com/emicklei/go-restful",
 		"github.com/jonboulle/clockwork", "github.com/moby/", "github.com/onsi/", "github.com/spf13/"},
 		func(prefix string) bool { return strings.HasPrefix(module, prefix) })
 }

@@ -39,8 +39,8 @@ func TestOwnersComeFirst(t *testing.T) {
 	at := func(name string) int {
 		return slices.IndexFunc(ordered, func(o unstructured.Unstructured) bool { return o.GetName() == name })
 	}
-	for _, pair := range [][2]string{{"class", "k8s"}, {"class", "template"}, {"k8s", "template"}, {"k8s", "k8s-kubeconfig"},
-		{"k8s", "plane"}, {"plane", "m1"}, {"m1", "config"}, {"config", "m1-bootstrap-data"}, {"k8s", "a"}, {"k8s", "b"}} {
+	for _, pair := range [][2]string{{"class", "k8s"}, {"class", "template"}, {"k8s", "template"},
+		{"k8s", "k8s-kubeconfig"}, {"k8s", "plane"}, {"plane", "m1"}, {"m1", "config"}, {"config", "m1-bootstrap-data"}, {"k8s", "a"}, {"k8s", "b"}} {
 		if at(pair[0]) > at(pair[1]) || at(pair[0]) < 0 {
 			t.Errorf("%s is not before %s: %v", pair[0], pair[1], names(ordered))
 		}

@@ -30,8 +30,8 @@ const (
 	InfrastructureProvider = "InfrastructureProvider"
 )
 
-// Contracts between Cluster API's core and its providers. Each is called as the version in which a core of it stores its
-// own objects.
+// Contracts between Cluster API's core and its providers. Each is called as the version in which a core of it stores
+// its own objects.
 const (
 	ContractV1Beta1 = "v1beta1" // cores up to 1.10
 	ContractV1Beta2 = "v1beta2" // cores from 1.11 on

@@ -53,7 +53,8 @@ func (m mover) move(ctx context.Context, objects []unstructured.Unstructured) er
 	return nil
 }
 
-// create makes an object of the target what it is at the source.
+// create makes an object of the target what it is at the source. One that is there is written, too: its owners may have
+// been created anew since, with other UIDs.
 func (m mover) create(ctx context.Context, listed *unstructured.Unstructured) error {
 	was, err := m.wanted(ctx, listed)
 	if err != nil {
@@ -65,7 +66,7 @@ func (m mover) create(ctx context.Context, listed *unstructured.Unstructured) er
 		return err
 	case is == nil:
 		err = apply.CreateCopy(ctx, m.target, was)
-	case len(capi.Differences(was, is)) > 0:
+	default:
 		err = apply.UpdateCopy(ctx, m.target, was, is)
 	}
 	if err != nil {

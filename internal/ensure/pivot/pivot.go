@@ -25,9 +25,9 @@ type Result struct {
 }
 
 // Run moves the objects of Cluster API into the cluster that they describe. It is one transaction: it reads where the
-// objects are, does what comes next, and looks again, until the cluster's own controllers have reconciled it. It takes no
-// outputs of other steps because it must be able to resume where their records are lost or, partially moved, cannot be
-// verified any more: it finds both clusters by their kubeconfigs in the state folder.
+// objects are, does what comes next, and looks again, until the cluster's own controllers have reconciled it. It takes
+// no outputs of other steps because it must be able to resume where their records are lost or, partially moved, cannot
+// be verified any more: it finds both clusters by their kubeconfigs in the state folder.
 func Run(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources,
 	observer *situation.Observer, say flow.Say) (Result, error) {
 	p, err := connectClusters(ctx, pivot{cfg: cfg, tools: tools, sources: sources, observer: observer, say: say})

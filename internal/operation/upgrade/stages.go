@@ -145,8 +145,8 @@ func (r request) coreSkips() (why []string) {
 	if !changed || to.Major == from.Major && to.Minor <= from.Minor+mostCoreMinors {
 		return nil
 	}
-	return []string{fmt.Sprintf("%s is more than %d minor versions at once, which Cluster API does not support: upgrade to the "+
-		"newest %d.%d first (CAPI_VERSION)", c, mostCoreMinors, from.Major, from.Minor+mostCoreMinors)}
+	return []string{fmt.Sprintf("%s is more than %d minor versions at once, which Cluster API does not support: upgrade "+
+		"to the newest %d.%d first (CAPI_VERSION)", c, mostCoreMinors, from.Major, from.Minor+mostCoreMinors)}
 }
 
 // providers is the stage that upgrades Cluster API and its providers.
