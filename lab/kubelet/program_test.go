@@ -1,6 +1,7 @@
 package kubelet
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -9,10 +10,11 @@ import (
 	"testing"
 
 	"github.com/slipway-k8s/slipway/lab/plane/planetest"
+	"github.com/slipway-k8s/slipway/lab/programs"
 )
 
 func TestMatch(t *testing.T) {
-	programs := []Program{
+	all := []Program{
 		{Image: "ghcr.io/org/app", Exec: "exact"},
 		{Image: "docker.io/org/*", Exec: "hub"},
 		{Image: "docker.io/library/alone", Exec: "library"},
@@ -26,7 +28,7 @@ func TestMatch(t *testing.T) {
 		"alone:v1":           "library",
 		"localhost:5000/app": "port", "localhost:5000/app:v1": "port", "other.io/org/app": "",
 	} {
-		if got, ok := Match(programs, image); got.Exec != want || ok != (want != "") {
+		if got, ok := Match(all, image); got.Exec != want || ok != (want != "") {
 			t.Errorf("%s: %q, %v; want %q", image, got.Exec, ok, want)
 		}
 	}
@@ -36,6 +38,37 @@ func TestDefaultProgramsAreValid(t *testing.T) {
 	for _, p := range DefaultPrograms(nil) {
 		if err := p.Validate(); err != nil {
 			t.Errorf("%s: %v", p.Image, err)
+		}
+	}
+}
+
+// A Pod of Cluster API's core runs the program of the version that its image's tag names.
+func TestCoreByTag(t *testing.T) {
+	core := programs.NewSets(programs.Core())
+	of := map[string]string{}
+	for _, version := range []string{"v1.10.10", "v1.13.6"} {
+		dir := t.TempDir()
+		list := fmt.Sprintf(`{"programs": [{"file": "cluster-api", "version": %q, "image": "x"}]}`, version)
+		for name, content := range map[string]string{"cluster-api": "", "programs.json": list} {
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o700); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := core.AddOwn(dir); err != nil {
+			t.Fatal(err)
+		}
+		of[version] = dir
+	}
+	for version, dir := range of {
+		p, ok := Match(UpstreamPrograms(core), "registry.k8s.io/cluster-api/cluster-api-controller:"+version)
+		if !ok || p.Folder == nil {
+			t.Fatalf("%s: %+v", version, p)
+		}
+		if got, err := p.Folder(version); err != nil || got != dir {
+			t.Errorf("%s runs out of %s, %v", version, got, err)
+		}
+		if _, err := p.Folder("v1.12.0"); err == nil || !strings.Contains(err.Error(), "CAPI_VERSION=v1.12.0") {
+			t.Errorf("a version that the lab was not given: %v", err)
 		}
 	}
 }

@@ -71,8 +71,8 @@ func TestLabManagement(t *testing.T) {
 		t.Errorf("before: %v, %v", there, err)
 	}
 	if kubeconfig, err := m.Ensure(t.Context(), "k8s-mgmt", func(string, ...any) {}); err != nil ||
-		!strings.Contains(string(kubeconfig), "k8s-mgmt") {
-		t.Errorf("ensure: %s, %v", kubeconfig, err)
+		!strings.Contains(string(kubeconfig), "k8s-mgmt") || f.Created != "v1.35.4" {
+		t.Errorf("ensure: %s of %s, %v", kubeconfig, f.Created, err)
 	}
 	if there, err := m.Exists(t.Context(), "k8s-mgmt"); !there || err != nil {
 		t.Errorf("then: %v, %v", there, err)
@@ -134,5 +134,26 @@ func TestLabUpUsesWhatIsUp(t *testing.T) {
 		!strings.Contains(err.Error(), "can be used from any folder: in the clone, run bootstrap lab up --state-dir "+
 			filepath.Dir(f.Dir)) {
 		t.Errorf("without sources: %v", err)
+	}
+}
+
+// The lab's charts are on offer as the configured versions; an older lab keeps its own.
+func TestOfferCharts(t *testing.T) {
+	f := labtest.NewFakeLab(t)
+	c := lab.NewClient(f.Dir)
+	cfg := config.Config{CiliumVersion: "1.19.5", TalosCCMVersion: "0.5.6"}
+	if info, err := c.OfferCharts(t.Context(), cfg); err != nil || info.Offers != nil {
+		t.Errorf("an older lab offers %v, %v", info.Offers, err)
+	}
+	f.Info.Offers = map[string][]string{"CILIUM": {"1.18.6"}, "TALOS_CCM": {"0.5.6"}}
+	f.Asked = nil
+	for range 2 {
+		info, err := c.OfferCharts(t.Context(), cfg)
+		if err != nil || !slices.Equal(info.Offers["CILIUM"], []string{"1.18.6", "1.19.5"}) || len(info.Offers["TALOS_CCM"]) != 1 {
+			t.Errorf("it offers %v, %v", info.Offers, err)
+		}
+	}
+	if n := strings.Count(strings.Join(f.Asked, "\n"), "PUT /v1/charts"); n != 1 {
+		t.Errorf("it was asked %d times", n)
 	}
 }

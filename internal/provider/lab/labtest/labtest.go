@@ -28,6 +28,7 @@ type FakeLab struct {
 	mu          sync.Mutex
 	Asked       []string // METHOD path
 	Managements map[string]bool
+	Created     string            // version of Kubernetes that the last management cluster was asked for
 	Kubernetes  map[string]string // folders of programs that it was given, by version
 	Faults      map[int][]byte    // as they were asked for
 	Stood       int               // how often it stood still
@@ -142,6 +143,10 @@ func (f *FakeLab) serve(w http.ResponseWriter, r *http.Request) {
 	case route == "PUT /v1/images":
 	case route == "PUT /v1/management":
 		f.Managements[name] = true
+		var wanted struct{ Kubernetes string }
+		if err := json.NewDecoder(r.Body).Decode(&wanted); err == nil {
+			f.Created = wanted.Kubernetes
+		}
 		answer = map[string]string{"name": name, "kubeconfig": "kind: Config # " + name}
 	case route == "GET /v1/management" && f.Managements[name]:
 	case route == "DELETE /v1/management" && f.Managements[name]:
