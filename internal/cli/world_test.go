@@ -100,7 +100,7 @@ func TestInLabWithABackupOfAnotherLab(t *testing.T) {
 func TestInLabWithOneOfSeveralVersions(t *testing.T) {
 	f := labtest.NewFakeLab(t)
 	f.Info.Versions["CAPH"], f.Info.Offers = "v1.0.7", map[string][]string{"CAPH": {"v1.0.7", "v1.0.12"}}
-	for configured, want := range map[string]string{"v1.0.7": "v1.0.7", "v1.0.12": "v1.0.12", "v1.0.9": "v1.0.7"} {
+	for configured, want := range map[string]string{"v1.0.7": "v1.0.7", "v1.0.12": "v1.0.12", "v1.0.9": "v1.0.12", "v1.2.0": "v1.0.7"} {
 		cfg := settings.Configuration{Config: config.Defaults()}
 		cfg.CAPHVersion = configured
 		got, notes, err := lab.Configure(cfg, f.Info)
