@@ -100,7 +100,7 @@ func TestConfigShowTellsWhatARunInTheLabUses(t *testing.T) {
 		"CILIUM_REPOSITORY":    {"https://charts.example.com", "argument CILIUM_REPOSITORY"},
 		"TALOS_CCM_REPOSITORY": {"http://127.65.0.2:8081", "the lab"},
 		"LOCATION":             {"fsn1", "argument LOCATION"},
-		"CERT_MANAGER_VERSION": {"v1.19.1", "the lab"},
+		"CERT_MANAGER_VERSION": {"v1.21.1", "the lab"},
 	} {
 		if s := got[name]; s.Value != want[0] || s.Source != want[1] || s.Unknown {
 			t.Errorf("%s is %+v, want %q from %q", name, s, want[0], want[1])

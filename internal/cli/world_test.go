@@ -27,7 +27,7 @@ func TestInLab(t *testing.T) {
 		"NETWORK_CIDR": "127.64.0.0/16", "CONTROL_PLANE_CIDR": "127.64.64.0/25", "POD_CIDR": "127.64.128.0/17",
 		"SERVICE_CIDR":        "127.64.96.0/20",
 		"PROVIDER_REPOSITORY": "/repository", "CERT_MANAGER_URL": "/repository/cert-manager.yaml",
-		"CERT_MANAGER_VERSION": "v1.19.1",
+		"CERT_MANAGER_VERSION": "v1.21.1",
 		"CILIUM_REPOSITORY":    "http://127.65.0.2:8081", "TALOS_CCM_REPOSITORY": "http://127.65.0.2:8081",
 		"CAPI_VERSION": "v1.10.10", "CACPPT_VERSION": "v0.5.13", "CABPT_VERSION": was.CABPTVersion,
 		"CILIUM_VERSION": "1.18.9", // the lab names none, so it is for its repository to say

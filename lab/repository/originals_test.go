@@ -74,7 +74,7 @@ func TestReleasedInPlaceOfStandIns(t *testing.T) {
 	if err := contents.writeCAPH(set.Of(originals.CAPH)); err != nil {
 		t.Fatal(err)
 	}
-	if err := contents.writeCertManager("v1.19.1", set.Of(originals.CertManager)); err != nil {
+	if err := contents.writeCertManager("v1.21.1", set.Of(originals.CertManager)); err != nil {
 		t.Fatal(err)
 	}
 	if err := contents.writeCharts(filepath.Join(dir, chartsFolder), set); err != nil {

@@ -26,9 +26,9 @@ const (
 	chartsFolder    = "charts"
 )
 
-// DefaultCertManagerVersion is the version that clusterctl v1.10.10 installs
+// DefaultCertManagerVersion is the version that clusterctl v1.13.6 installs
 // unless told otherwise (CertManagerDefaultVersion in its config package).
-const DefaultCertManagerVersion = "v1.19.1"
+const DefaultCertManagerVersion = "v1.21.1"
 
 // Options are the sources of the repository.
 type Options struct {

@@ -80,10 +80,10 @@ func TestOriginalsOfALab(t *testing.T) {
 	s.Change(refuse("/cert-manager/"))
 	now, said := b.runs(t)
 	if now["caph"] != "caph-v1.0.7" || now["hcloud-ccm"] != "hcloud-ccm-1.29.2" || now["talos-ccm"] != "talos-ccm-0.5.4" ||
-		!strings.HasPrefix(now["cert-manager"], "stand-in: cert-manager v1.19.1 could not be fetched: ") {
+		!strings.HasPrefix(now["cert-manager"], "stand-in: cert-manager v1.21.1 could not be fetched: ") {
 		t.Errorf("it runs %v", now)
 	}
-	for _, want := range []string{"cert-manager v1.19.1 could not be fetched", "answers 404", "its stand-in runs",
+	for _, want := range []string{"cert-manager v1.21.1 could not be fetched", "answers 404", "its stand-in runs",
 		"CERT_MANAGER_URL"} {
 		if !strings.Contains(said, want) {
 			t.Errorf("it does not say %q:\n%s", want, said)
@@ -92,7 +92,7 @@ func TestOriginalsOfALab(t *testing.T) {
 
 	// Nothing is installed yet: a later start tries again, and then sends no request.
 	s.Change(nil)
-	if now, _ := b.runs(t); now["cert-manager"] != "cert-manager-v1.19.1" {
+	if now, _ := b.runs(t); now["cert-manager"] != "cert-manager-v1.21.1" {
 		t.Errorf("with a network again: %v", now)
 	}
 	before := s.Requests()

@@ -52,7 +52,7 @@ func NewFakeLab(t *testing.T) *FakeLab {
 		PID: 1 << 30, Token: "the-labs-own-token", HetznerEndpoint: "http://127.65.0.1:8080/v1",
 		NetworkCIDR: "127.64.0.0/16", ControlPlaneCIDR: "127.64.64.0/25", ServiceCIDR: "127.64.96.0/20",
 		PodCIDR:            "127.64.128.0/17",
-		ProviderRepository: "/repository", CertManagerURL: "/repository/cert-manager.yaml", CertManagerVersion: "v1.19.1",
+		ProviderRepository: "/repository", CertManagerURL: "/repository/cert-manager.yaml", CertManagerVersion: "v1.21.1",
 		ChartRepositories: map[string]string{
 			"cilium": "http://127.65.0.2:8081", "hcloud-cloud-controller-manager": "http://127.65.0.2:8081",
 			"talos-cloud-controller-manager": "http://127.65.0.2:8081",

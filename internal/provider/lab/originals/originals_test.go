@@ -268,7 +268,7 @@ func TestLocalManifest(t *testing.T) {
 	f.cfg.CertManagerURL = filepath.Join(t.TempDir(), "cert-manager.yaml")
 	f.Push(t, "quay.io/jetstack/other:v1", "/other")
 	var folders []string
-	for _, image := range []string{"quay.io/jetstack/cert-manager-webhook:v1.19.1", "quay.io/jetstack/other:v1"} {
+	for _, image := range []string{"quay.io/jetstack/cert-manager-webhook:v1.21.1", "quay.io/jetstack/other:v1"} {
 		if err := os.WriteFile(f.cfg.CertManagerURL, originalstest.Manifest(image), 0o644); err != nil {
 			t.Fatal(err)
 		}

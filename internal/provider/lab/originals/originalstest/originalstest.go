@@ -102,10 +102,10 @@ providers:
 		t.Fatal(err)
 	}
 	s.CAPH(t, cfg.CAPHVersion)
-	cfg.CertManagerVersion, cfg.CertManagerURL = "v1.19.1", s.URL+"/cert-manager/cert-manager.yaml"
+	cfg.CertManagerVersion, cfg.CertManagerURL = "v1.21.1", s.URL+"/cert-manager/cert-manager.yaml"
 	var images []string
 	for _, program := range []string{"controller", "webhook", "cainjector"} {
-		image := "quay.io/jetstack/cert-manager-" + program + ":v1.19.1"
+		image := "quay.io/jetstack/cert-manager-" + program + ":v1.21.1"
 		images = append(images, image)
 		s.Push(t, image, "/"+program)
 	}
