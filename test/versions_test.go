@@ -20,8 +20,8 @@ import (
 // newerKubernetes is the version of lab/kubernetes/1.33/go.mod, another minor than the lab's own.
 const newerKubernetes = "v1.33.13"
 
-// TestTwoVersions has two minor versions of Kubernetes really run: in two labs at once, each with another version of
-// CAPH, and then in one cluster that manages itself and is upgraded from one to the other.
+// TestTwoVersions has minor versions of Kubernetes and of Cluster API really run: in two labs at once, each with another
+// version set, and then in one cluster that manages itself and is upgraded from one Kubernetes to the next.
 func TestTwoVersions(t *testing.T) {
 	c := bootstrapped(t, "all")
 	began := time.Now()
@@ -45,37 +45,53 @@ func TestTwoVersions(t *testing.T) {
 	part("upgrade", upgraded) // the last: it changes the cluster
 }
 
-// twoLabs starts another lab beside one that is up: of another Kubernetes, and with another CAPH.
+// twoLabs has another lab beside one that is up, in which the set 2026-11 goes through all: Kubernetes 1.35, Cluster API
+// 1.13 and CAPH 1.1, of which the first lab has older ones.
 func twoLabs(t *testing.T, c *command, older string) {
+	const set, newest = "VERSIONS=2026-11", "v1.35.4"
 	other := newCommand(t)
-	o := other.run(nil, "kubeconfig", "--lab", "CONTROL_PLANE_REPLICAS=1", "KUBERNETES_VERSION="+newerKubernetes,
-		"CAPH_VERSION=v1.0.12")
+	began := time.Now()
+	if out, err := other.exec(t.Context(), "lab", "build", set); err != nil {
+		t.Fatalf("lab build: %v\n%s", err, out)
+	}
+	t.Logf("programs of %s in %s", set, time.Since(began).Round(time.Second))
+	o := other.run(nil, "all", "--lab", "CONTROL_PLANE_REPLICAS=1", set)
 	if o.exit != 0 {
 		t.Fatalf("exit %d\n%s", o.exit, o.output)
 	}
-	t.Logf("a lab of %s in %s", newerKubernetes, o.elapsed.Round(time.Second))
-	if strings.Contains(o.output, "the lab runs Kubernetes") {
-		t.Errorf("it says that another version runs\n%s", o.output)
+	t.Logf("all of %s in %s", set, o.elapsed.Round(time.Second))
+	for _, says := range []string{"the lab runs Kubernetes", "in the lab, in place of"} {
+		if strings.Contains(o.output, says) {
+			t.Errorf("it says that another version runs\n%s", o.output)
+		}
 	}
-	if is := other.onlyVersion(t, 1); is != newerKubernetes {
+	if is := other.onlyVersion(t, 1); is != newest {
 		t.Errorf("the other lab's server runs %s", is)
 	}
 	if is := c.onlyVersion(t, 3); is != older {
 		t.Errorf("the first lab's servers run %s", is)
 	}
-	for want, kubeconfig := range map[string]string{"v1.0.7": filepath.Join(c.state, "kubeconfig"),
-		"v1.0.12": filepath.Join(other.state, "management.kubeconfig")} {
-		found, err := clientOf(t, kubeconfig).AppsV1().Deployments("caph-system").List(t.Context(), metav1.ListOptions{})
-		if err != nil || len(found.Items) != 1 {
-			t.Fatalf("CAPH's Deployments: %v", err)
+	for _, of := range []*command{c, other} {
+		want := map[string]string{"caph-system": "v1.0.7", "capi-system": "v1.10.10"}
+		if of == other {
+			want = map[string]string{"caph-system": "v1.1.8", "capi-system": "v1.13.6"}
 		}
-		if image := found.Items[0].Spec.Template.Spec.Containers[0].Image; !strings.HasSuffix(image, ":"+want) {
-			t.Errorf("CAPH is %s, not %s", image, want)
+		for namespace, version := range want {
+			found, err := clientOf(t, filepath.Join(of.state, "kubeconfig")).AppsV1().Deployments(namespace).List(t.Context(),
+				metav1.ListOptions{})
+			if err != nil || len(found.Items) != 1 {
+				t.Fatalf("Deployments in %s: %v", namespace, err)
+			}
+			if image := found.Items[0].Spec.Template.Spec.Containers[0].Image; !strings.HasSuffix(image, ":"+version) {
+				t.Errorf("%s has %s, not %s", namespace, image, version)
+			}
 		}
 	}
 	parts := other.fidelities()
-	if parts["Kubernetes "+newerKubernetes] != "real" {
-		t.Errorf("lab status does not say that Kubernetes %s is real: %v", newerKubernetes, parts)
+	for _, part := range []string{"kube-apiserver", "cluster-api-controller"} {
+		if parts[part] != "real" {
+			t.Errorf("lab status does not say that %s is real: %v", part, parts)
+		}
 	}
 	other.lab("down")
 }
