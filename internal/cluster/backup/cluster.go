@@ -1,6 +1,7 @@
 package backup
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -139,6 +140,7 @@ func (s Cluster) Configure(cfg config.Config) (config.Config, error) {
 			*v.to = v.from
 		}
 	}
+	s.keepLine(&cfg)
 	cfg.Spread = config.SpreadHost // the servers' locations are in the objects, the configuration's is the load balancer's
 	// A cluster keeps the kind of its endpoint. A host name is in the objects, and stands for an address already.
 	cfg.ControlPlaneEndpoint = config.EndpointLoadBalancer
@@ -150,6 +152,20 @@ func (s Cluster) Configure(cfg config.Config) (config.Config, error) {
 	}
 	cfg.ControlPlaneReplicas = int(capi.Number(tcp, "spec", "replicas"))
 	return cfg, nil
+}
+
+// keepLine configures the providers of the backup where its core keeps another contract than the configured one: the
+// cluster's own etcd has objects that a core of the older contract does not know.
+func (s Cluster) keepLine(cfg *config.Config) {
+	had := s.Contents.Header.Versions
+	core := capi.ContractOfCore(had["CAPI_VERSION"])
+	if core == "" || core == capi.ContractOfCore(cfg.CAPIVersion) {
+		return
+	}
+	for variable, to := range map[string]*string{"CAPI_VERSION": &cfg.CAPIVersion, "CABPT_VERSION": &cfg.CABPTVersion,
+		"CACPPT_VERSION": &cfg.CACPPTVersion, "CAPH_VERSION": &cfg.CAPHVersion} {
+		*to = cmp.Or(had[variable], *to)
+	}
 }
 
 // serverTypes are what a cluster is restored with: the server type that it had, and where several are configured those

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/blang/semver/v4"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -41,6 +42,18 @@ const (
 // through a compatibility layer.
 func Compatible(core, provider string) bool {
 	return provider == core || core == ContractV1Beta2 && provider == ContractV1Beta1
+}
+
+// ContractOfCore is the contract that a version of the core keeps; empty: it is no version.
+func ContractOfCore(version string) string {
+	v, err := semver.ParseTolerant(version)
+	switch {
+	case err != nil:
+		return ""
+	case v.Major == 1 && v.Minor <= 10:
+		return ContractV1Beta1
+	}
+	return ContractV1Beta2
 }
 
 // InstalledContract is the contract of the core whose definitions are in a cluster; empty: there are none.

@@ -5,7 +5,6 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/blang/semver/v4"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	clusterctl "sigs.k8s.io/cluster-api/cmd/clusterctl/client"
 	"sigs.k8s.io/cluster-api/cmd/clusterctl/client/cluster"
@@ -69,11 +68,7 @@ func (f *Clusterctl) ApplyUpgrade(_ context.Context, o clusterctl.ApplyUpgradeOp
 
 // CoreContract is what Cluster API's metadata say of its series.
 func (f *Clusterctl) CoreContract(_ context.Context, version string) (string, error) {
-	v, err := semver.ParseTolerant(version)
-	if err != nil || v.Minor < 11 {
-		return capi.ContractV1Beta1, err
-	}
-	return capi.ContractV1Beta2, nil
+	return capi.ContractOfCore(version), nil
 }
 
 // CertManager is the fake installer of cert-manager.

@@ -35,6 +35,17 @@ func TestABackupSaysWhatItsClusterIsMadeOf(t *testing.T) {
 	}
 	several := config.Defaults()
 	several.ServerType, several.Spread = "cx33,cax31,cax21", config.SpreadLocation
+	newer := lostBackup(t)
+	newer.Contents.Header.Versions = map[string]string{"CAPI_VERSION": "v1.13.6", "CAPH_VERSION": "v1.1.8"}
+	if c, err := newer.Configure(config.Defaults()); err != nil || c.CAPIVersion != "v1.13.6" || c.CAPHVersion != "v1.1.8" ||
+		c.CABPTVersion != config.Defaults().CABPTVersion {
+		t.Errorf("of a core of the new line: %s, CAPH %s, CABPT %s, %v", c.CAPIVersion, c.CAPHVersion, c.CABPTVersion, err)
+	}
+	newer.Contents.Header.Versions = map[string]string{"CAPI_VERSION": "v1.10.2", "CAPH_VERSION": "v1.0.3"}
+	if c, err := newer.Configure(config.Defaults()); err != nil || c.CAPIVersion != config.Defaults().CAPIVersion ||
+		c.CAPHVersion != config.Defaults().CAPHVersion {
+		t.Errorf("within its line the configuration counts: %s, CAPH %s, %v", c.CAPIVersion, c.CAPHVersion, err)
+	}
 	if cfg, err = lostBackup(t).Configure(several); err != nil || cfg.ServerType != "cax21,cax31" ||
 		cfg.Spread != config.SpreadHost {
 		t.Errorf("what it had, and for lack of stock others of its architecture: %q, %v", cfg.ServerType, err)
