@@ -41,7 +41,7 @@ func defects() []defect {
 	}
 	const cluster, cilium = "manifests/cluster.yaml", "bootstrap/cilium-values.yaml"
 	return []defect{
-		{"a management cluster too new", "versions", "Kubernetes v1.35.0", managedFrom("v1.35.0")},
+		{"a management cluster too old", "versions", "Kubernetes v1.19.0", managedFrom("v1.19.0")},
 		{"a route into the network", "address-ranges", "overlaps this machine's own routes", routed},
 		{"no endpoint", "manifests", "controlPlaneEndpoint",
 			edit(cluster, "  controlPlaneEndpoint:\n    host: \"${LOAD_BALANCER_IP:=}\"\n    port: 6443\n", "")},

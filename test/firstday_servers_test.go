@@ -202,12 +202,20 @@ func (d *firstDay) vanishedServer(t *testing.T) {
 	refused(other.Name, "etcd would lose its quorum")
 
 	killed := false
-	o := d.run(func(e event, p *os.Process) {
-		if !killed && strings.Contains(e.Message, "waiting for the replacement of") {
-			killed = true
-			_ = p.Kill()
+	var o outcome
+	// A member that has just lost another one may not call itself healthy for a moment, which is a refusal.
+	eventually(t, "etcd's other members to be healthy", time.Minute, func(context.Context) string {
+		o = d.run(func(e event, p *os.Process) {
+			if !killed && strings.Contains(e.Message, "waiting for the replacement of") {
+				killed = true
+				_ = p.Kill()
+			}
+		}, "replace-machine", gone.Name, "--lab")
+		if !killed && strings.Contains(o.output, "does not call itself healthy") {
+			return o.output
 		}
-	}, "replace-machine", gone.Name, "--lab")
+		return ""
+	})
 	if !killed || o.exit != -1 {
 		t.Fatalf("not killed while it waits: exit %d\n%s", o.exit, o.output)
 	}

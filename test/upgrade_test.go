@@ -157,7 +157,7 @@ func (u *upgrading) refusals() {
 		{2, "no such version set", []string{"--to-set", "newest", "--lab"}},
 		{2, "has no stage", []string{"--to-set", "2026-09", "--lab", "--yes", "--pause-after", "kuberntes"}},
 		{1, "would be a downgrade", []string{"--lab", "--yes", "KUBERNETES_VERSION=v1.31.4"}},
-		{2, "Talos 1.12 runs", []string{"--lab", "--yes", "KUBERNETES_VERSION=v1.36.0"}},
+		{2, "Talos v1.12 is for Kubernetes v1.30 to v1.35", []string{"--lab", "--yes", "KUBERNETES_VERSION=v1.36.0"}},
 	} {
 		if o := u.run(nil, append([]string{"upgrade"}, tt.args...)...); o.exit != tt.exit || !strings.Contains(o.output, tt.says) {
 			u.t.Errorf("%v: exit %d, want %d and %q\n%s", tt.args, o.exit, tt.exit, tt.says, o.output)

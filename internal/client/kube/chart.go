@@ -15,10 +15,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/containerd/errdefs"
 	"helm.sh/helm/v3/pkg/chart"
 	"helm.sh/helm/v3/pkg/registry"
 	"helm.sh/helm/v3/pkg/repo"
+	"oras.land/oras-go/v2/content"
+	"oras.land/oras-go/v2/errdef"
 	"sigs.k8s.io/yaml"
 )
 
@@ -111,7 +112,10 @@ func (e *digestError) Error() string { return e.what }
 // CorruptChart reports whether a chart was received and is not the one that its repository or registry describes.
 func CorruptChart(err error) bool {
 	_, wrong := errors.AsType[*digestError](err)
-	return wrong || errdefs.IsFailedPrecondition(err) // what the registry client says of another digest
+	for _, is := range []error{content.ErrMismatchedDigest, content.ErrInvalidDescriptorSize, content.ErrTrailingData} {
+		wrong = wrong || errors.Is(err, is) // the registry client's
+	}
+	return wrong
 }
 
 // pullChart takes a chart from a registry.
@@ -129,13 +133,27 @@ func pullChart(ctx context.Context, s ChartSource, dir string, log io.Writer) ([
 
 // registry is the client of the registry that has a chart, and what the chart is called there.
 func (s ChartSource) registry(ctx context.Context, dir string, log io.Writer) (*registry.Client, string, error) {
-	client, err := registry.NewClient(
+	ref := strings.TrimPrefix(strings.TrimSuffix(s.Repository, "/"), ociScheme) + "/" + s.Name + ":" + s.Version
+	options := []registry.ClientOption{
 		registry.ClientOptWriter(log),
 		registry.ClientOptCredentialsFile(filepath.Join(dir, "registry.json")),
 		registry.ClientOptHTTPClient(&http.Client{Timeout: downloadTimeout, Transport: withContext{ctx}}),
-	)
-	return client, strings.TrimPrefix(strings.TrimSuffix(s.Repository, "/"), ociScheme) + "/" + s.Name + ":" + s.Version,
-		err
+	}
+	if host, _, _ := strings.Cut(ref, "/"); onThisMachine(host) {
+		options = append(options, registry.ClientOptPlainHTTP())
+	}
+	client, err := registry.NewClient(options...)
+	return client, ref, err
+}
+
+// onThisMachine tells whether a registry, HOST or HOST:PORT, is on this machine. Such a one is asked without TLS, as by
+// other clients of registries.
+func onThisMachine(registry string) bool {
+	host, _, err := net.SplitHostPort(registry)
+	if err != nil {
+		host = registry
+	}
+	return host == "localhost" || net.ParseIP(host).IsLoopback()
 }
 
 // InRegistry reports whether a registry has the chart, without taking it. dir and log are those of LoadChart.
@@ -145,7 +163,7 @@ func (s ChartSource) InRegistry(ctx context.Context, dir string, log io.Writer) 
 		return false, err
 	}
 	switch _, err := client.Resolve(ref); {
-	case errdefs.IsNotFound(err):
+	case errors.Is(err, errdef.ErrNotFound):
 		return false, nil
 	case err != nil:
 		return false, fmt.Errorf("ask for %s: %w", ref, err)
