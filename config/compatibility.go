@@ -167,6 +167,9 @@ func (j judgement) reason() string {
 func (j judgement) remark() Remark {
 	r := Remark{Variable: j.Component, Untested: true}
 	switch {
+	case j.unknown:
+		r.Text = fmt.Sprintf("of %s no tests with %s are known to this command", j.series, j.other())
+		return r
 	case j.With == "":
 		r.Text = fmt.Sprintf("%s was not tried with this command, which was with %s", j.series, listed(j.Works))
 	case len(j.Works) == 0:
@@ -235,8 +238,7 @@ func (c Config) untestedRemarks() (all []Remark) {
 			all[at].Text = strings.Replace(all[at].Text, " are known", ", or "+j.other()+", are known", 1)
 		default:
 			unknown[j.Component] = len(all)
-			all = append(all, Remark{Variable: j.Component, Untested: true, Text: fmt.Sprintf("of %s no tests with %s are known "+
-				"to this command", j.series, j.other())})
+			all = append(all, j.remark())
 		}
 	}
 	return all
@@ -281,7 +283,8 @@ func (t *Table) choose(j judgement) string {
 	if len(fit) == 0 {
 		return hint
 	}
-	return fmt.Sprintf("choose %s %s, or %s %s", componentNames()[j.Component], strings.Join(fit, ", "), j.other(), j.Breaks)
+	return fmt.Sprintf("choose %s %s, or %s %s", componentNames()[j.Component], strings.Join(fit, ", "), j.other(),
+		j.Breaks)
 }
 
 // ManagedFrom says why a Cluster API of the table is not managed from a cluster of a Kubernetes: an error where that
@@ -291,17 +294,14 @@ func (t *Table) ManagedFrom(capi, kubernetes string) (*Remark, error) {
 	case breaks:
 		return nil, errors.New(j.reason())
 	case untested:
-		if j.unknown {
-			return &Remark{Variable: j.Component, Untested: true, Text: fmt.Sprintf("of %s no tests with %s are known to this "+
-				"command", j.series, j.other())}, nil
-		}
 		r := j.remark()
 		return &r, nil
 	}
 	return nil, nil
 }
 
-// TalosRuns says why a Talos does not run a Kubernetes; nil: nothing says so. Both are versions as configured: "v1.12.2".
+// TalosRuns says why a Talos does not run a Kubernetes; nil: nothing says so. Both are versions as configured:
+// "v1.12.2".
 func (t *Table) TalosRuns(talos, kubernetes string) error {
 	for name, version := range map[string]string{"Talos": talos, "Kubernetes": kubernetes} {
 		if _, err := semver.ParseTolerant(version); err != nil {

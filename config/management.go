@@ -58,8 +58,8 @@ func (v *Findings) management(c Config) {
 	}
 	if c.Management == ManagementLocal {
 		if _, err := c.Table().ManagedFrom(c.CAPIVersion, c.KubernetesVersion); err != nil {
-			v.addPair("kubernetesVersion", "capiVersion", c.KubernetesVersion, "is the version of the local management cluster "+
-				"too, which does not go with capiVersion "+c.CAPIVersion+" ("+err.Error()+")", "change one of them, or set "+
+			v.addPair("kubernetesVersion", "capiVersion", c.KubernetesVersion, "is the version of the local management "+
+				"cluster too, which does not go with capiVersion "+c.CAPIVersion+" ("+err.Error()+")", "change one of them, or set "+
 				"management to "+ManagementKind)
 		}
 	}

@@ -247,8 +247,8 @@ func (t *Table) NewestPatch(variable string, series Series) string {
 	return ""
 }
 
-// ServedVersions are the API versions in which a version of Cluster API or CAPH serves its kinds, the oldest first; nil:
-// nothing is known of it.
+// ServedVersions are the API versions in which a version of Cluster API or CAPH serves its kinds, the oldest first;
+// nil: nothing is known of it.
 func (t *Table) ServedVersions(variable, version string) []string {
 	v, err := semver.ParseTolerant(version)
 	if err != nil {

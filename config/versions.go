@@ -12,8 +12,8 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 )
 
-// CurrentSet is the alias of the newest set. It is resolved when a cluster is created or upgraded: what is recorded of a
-// cluster names the set itself.
+// CurrentSet is the alias of the newest set. It is resolved when a cluster is created or upgraded: what is recorded of
+// a cluster names the set itself.
 const CurrentSet = "current"
 
 // VersionSet are versions that were chosen to go together. VERSIONS selects a set, and a version that is configured by
@@ -32,7 +32,8 @@ func (s VersionSet) problems() (all []error) {
 	if s.Name == "" || s.Name == CurrentSet || s.Doc == "" || s.Source == "" || s.AsOf.IsZero() {
 		all = append(all, fmt.Errorf("set %q: its name, doc, source or asOf is missing, or the name is taken", s.Name))
 	}
-	if got, want := slices.Sorted(maps.Keys(s.Versions)), slices.Sorted(maps.Keys(componentNames())); !slices.Equal(got, want) {
+	got, want := slices.Sorted(maps.Keys(s.Versions)), slices.Sorted(maps.Keys(componentNames()))
+	if !slices.Equal(got, want) {
 		all = append(all, fmt.Errorf("set %s has versions of %v, not of %v", s.Name, got, want))
 	}
 	for variable, version := range s.Versions {

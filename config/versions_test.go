@@ -40,7 +40,8 @@ func configOf(t *testing.T, set string) Config {
 	return c
 }
 
-// TestPairs: what is known to break is refused, with what to choose; what is not tested is a remark; the rest is neither.
+// TestPairs: what is known to break is refused, with what to choose; what is not tested is a remark; the rest is
+// neither.
 func TestPairs(t *testing.T) {
 	for _, tt := range []struct {
 		set, values    string

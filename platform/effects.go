@@ -73,8 +73,8 @@ func fingerprint(kubeconfig []byte, trusted bool) [sha256.Size]byte {
 
 // clusterctlRecorded is the real Tools.Clusterctl.
 //
-// The library is that of cores of the contract v1beta2, and refuses a management cluster of v1beta1 unless it is told
-// that contract. Its source marks the option as one for its own tests; there it decides three comparisons and nothing
+// The library is made for cores of the contract v1beta2, and refuses a management cluster of v1beta1 unless an option
+// names that contract. Its source marks the option as one for its own tests; there it decides three comparisons and nothing
 // else: the version in which the installed core stores its objects, the contract of the core after an upgrade, and the
 // contracts of the providers beside it. No object is read or written in another version because of it.
 func (t Tools) clusterctlRecorded(ctx context.Context, c clusterctlconfig.Client, contract string) (Clusterctl, error) {

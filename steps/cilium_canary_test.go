@@ -176,7 +176,7 @@ func TestAFailedCanaryNodeStopsTheUpgrade(t *testing.T) {
 		}
 		for _, says := range []string{"stopped at its canary node " + canaryWorker,
 			"KubePrism 127.0.0.1:7445: Readiness probe failed: dial tcp 127.0.0.1:7445: i/o timeout",
-			"kubernetes 10.96.0.1:443", "The 3 other nodes run the agent of before",
+			"kubernetes 10.96.0.1:443", "The 3 other nodes run the old agent",
 			"helm rollback cilium 1 --namespace kube-system", "chart version " + was} {
 			if !strings.Contains(err.Error(), says) {
 				t.Errorf("it does not say %q: %v", says, err)

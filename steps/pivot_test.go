@@ -146,7 +146,7 @@ func TestPivotUpdatesWhatIsThere(t *testing.T) {
 	}
 }
 
-// The objects keep their field managers, of which the fake API server has "somebody": else Slipway would own all
+// The objects keep their field managers, of which the fake API server has one, "somebody": else Slipway would own all
 // fields, too.
 func TestPivotKeepsFieldManagers(t *testing.T) {
 	w := newPivotWorld(t)

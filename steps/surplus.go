@@ -26,7 +26,8 @@ const (
 	// surplusStands is how long Machines must have been too many, the same ones all the time, before one is deleted:
 	// the provider's own view may be some seconds old.
 	surplusStands = 10 * time.Second
-	// surplusSilence is how long servers that do not say whether they have an etcd keep another finding from ending the wait.
+	// surplusSilence is how long servers that do not say whether they have an etcd keep another finding from ending the
+	// wait.
 	surplusSilence = time.Minute
 	// surplusMost is how many are deleted in a run, for each replica: a rollout needs one, a rollout that is reverted
 	// another.

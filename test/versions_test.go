@@ -20,8 +20,8 @@ import (
 // newerKubernetes is the version of lab/kubernetes/1.33/go.mod, another minor than the lab's own.
 const newerKubernetes = "v1.33.13"
 
-// TestTwoVersions has minor versions of Kubernetes and of Cluster API really run: in two labs at once, each with another
-// version set, and then in one cluster that manages itself and is upgraded from one Kubernetes to the next.
+// TestTwoVersions has minor versions of Kubernetes and of Cluster API really run: in two labs at once, each with
+// another version set, and then in one cluster that manages itself and is upgraded from one Kubernetes to the next.
 func TestTwoVersions(t *testing.T) {
 	c := bootstrapped(t, "all")
 	began := time.Now()
@@ -45,8 +45,8 @@ func TestTwoVersions(t *testing.T) {
 	part("upgrade", upgraded) // the last: it changes the cluster
 }
 
-// twoLabs has another lab beside one that is up, in which the set 2026-11 goes through all: Kubernetes 1.35, Cluster API
-// 1.13 and CAPH 1.1, of which the first lab has older ones.
+// twoLabs has another lab beside one that is up, in which the set 2026-11 goes through all: Kubernetes 1.35, Cluster
+// API 1.13 and CAPH 1.1, of which the first lab has older ones.
 func twoLabs(t *testing.T, c *command, older string) {
 	const set, newest = "VERSIONS=2026-11", "v1.35.4"
 	other := newCommand(t)

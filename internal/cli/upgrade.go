@@ -109,7 +109,8 @@ func predictUpgrade(ctx context.Context, c *call, k session.Cluster, o upgradeOp
 }
 
 // setValues are the versions of a set, but for those that are given, and the set's name; none where no set is named.
-func setValues(table *config.Table, given []settings.Assignment, name string) (values []settings.Assignment, err error) {
+func setValues(table *config.Table, given []settings.Assignment,
+	name string) (values []settings.Assignment, err error) {
 	if name == "" {
 		return nil, nil
 	}

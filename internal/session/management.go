@@ -74,8 +74,8 @@ func rehearsedManagement(cfg settings.Configuration, tools platform.Tools, state
 	return tools
 }
 
-// resumeManagement starts a local management cluster again that does not run, and gives one that does the program of the
-// configured core. What needs it says so if that fails.
+// resumeManagement starts a local management cluster again that does not run, and gives one that does the program of
+// the configured core. What needs it says so if that fails.
 func (s *Session) resumeManagement(ctx context.Context) {
 	provider, ok := s.Tools.Management.(*local.Provider)
 	if !ok {

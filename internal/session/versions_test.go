@@ -16,8 +16,8 @@ import (
 	"github.com/slipway-k8s/slipway/internal/state/statedir"
 )
 
-// TestRunsKeepTheVersionSet: a run takes the set of its cluster, also where the state comes from a store when it begins,
-// and records the set of a new one. The table of versions has another default than the one inside this command.
+// TestRunsKeepTheVersionSet: a run takes the set of its cluster, also where the state comes from a store when it
+// begins, and records the set of a new one. The table of versions has another default than the one inside this command.
 func TestRunsKeepTheVersionSet(t *testing.T) {
 	w := newStoreTest(t)
 	older := w.folder("older")

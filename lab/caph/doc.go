@@ -1,7 +1,7 @@
 // Package caph stands in for Cluster API Provider Hetzner v1.0.7, v1.0.12 and v1.1.8 (--follow), which the module
-// proxy does not serve: HetznerClusters become a network, a load balancer and placement groups, HCloudMachines become servers, in Hetzner's API, with
-// the names, labels, conditions, finalizers, order and waits of the original. It takes the original's flags and
-// nothing but a kubeconfig and Go's default HTTP client (HTTPS_PROXY, SSL_CERT_FILE) to
+// proxy does not serve: HetznerClusters become a network, a load balancer and placement groups, HCloudMachines become
+// servers, in Hetzner's API, with the names, labels, conditions, finalizers, order and waits of the original. It takes
+// the original's flags and nothing but a kubeconfig and Go's default HTTP client (HTTPS_PROXY, SSL_CERT_FILE) to
 // https://api.hetzner.cloud/v1, so that the original can take its place.
 //
 // Where it differs:

@@ -36,8 +36,8 @@ type release struct {
 	needsV1Beta2 bool
 	// bootStates (v1.1.0): a machine's status has the state of its boot, and its condition ServerProvisioned.
 	bootStates bool
-	// remediatesLost (v1.1.0): the Machine of a server that does not exist any more is marked for remediation, in place of
-	// a failure in its HCloudMachine's status.
+	// remediatesLost (v1.1.0): the Machine of a server that does not exist any more is marked for remediation, in place
+	// of a failure in its HCloudMachine's status.
 	remediatesLost bool
 	// adopts (v1.1.8): a server whose name is taken when it is created is taken over.
 	adopts bool

@@ -163,7 +163,8 @@ func (s *machineScope) remediate(ctx context.Context, why string) error {
 	if err := s.Patch(ctx, s.machine, client.MergeFrom(before)); err != nil {
 		return fmt.Errorf("marking Machine %s for remediation: %w", s.machine.Name, err)
 	}
-	s.events.Eventf(s.hcloudMachine, "Warning", "HCloudMachineWillBeRemediated", "HCloudMachine will be remediated: %s", why)
+	s.events.Eventf(s.hcloudMachine, "Warning", "HCloudMachineWillBeRemediated",
+		"HCloudMachine will be remediated: %s", why)
 	s.setBootState(api.BootStateProvisioningFailed)
 	conditions.MarkFalse(s.hcloudMachine, api.ServerAvailable, api.NoHCloudServerFound, clusterv1.ConditionSeverityWarning,
 		"%s", why)

@@ -66,7 +66,8 @@ func (w *harness) testWebhooks(t *testing.T) {
 				ControlPlaneRegions:      []string{"nbg1"},
 				ControlPlaneEndpoint:     &clusterv1.APIEndpoint{Port: 6443},
 				ControlPlaneLoadBalancer: api.LoadBalancerSpec{Enabled: true, Region: "nbg1"},
-				HetznerSecret:            api.HetznerSecretRef{Name: "hetzner", Key: api.HetznerSecretKeyRef{HCloudToken: "hcloud"}},
+				HetznerSecret: api.HetznerSecretRef{Name: "hetzner",
+					Key: api.HetznerSecretKeyRef{HCloudToken: "hcloud"}},
 			},
 		}
 		edit(&c.Spec)

@@ -48,8 +48,8 @@ const (
 	FaultManagementAway cloud.FaultKind = "management-away"
 	// FaultWebhookUnready makes the webhooks behind the matching Services refuse connections.
 	FaultWebhookUnready cloud.FaultKind = "webhook-unready"
-	// FaultClusterIPsAway has no ClusterIP answer on the host's network of the matching Servers, as an agent of the network
-	// may do. Only probes that name a host meet it: see package kubelet.
+	// FaultClusterIPsAway has no ClusterIP answer on the host's network of the matching Servers, as an agent of the
+	// network may do. Only probes that name a host meet it: see package kubelet.
 	FaultClusterIPsAway cloud.FaultKind = "cluster-ips-away"
 	// FaultVanishServer removes a Server (a pattern; Seed picks one of several matches), its machine and its record,
 	// without a request or an action.

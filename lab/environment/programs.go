@@ -41,8 +41,8 @@ func (lab *Lab) servePrograms(sets *programs.Sets, then func(context.Context) er
 	}
 }
 
-// setParts describes the sets of a kind: each program of the first one under its name, the others as a whole. whose says
-// who chooses from them.
+// setParts describes the sets of a kind: each program of the first one under its name, the others as a whole. whose
+// says who chooses from them.
 func setParts(all *programs.Sets, whose string, names ...string) (parts []Part) {
 	kind := all.Kind()
 	for i, s := range all.List() {

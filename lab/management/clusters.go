@@ -287,8 +287,8 @@ func describe(m *Cluster, err error) (any, error) {
 	return Description{Name: m.Name(), Kubeconfig: string(kubeconfig), Endpoint: m.Endpoint()}, nil
 }
 
-// Serve adds the clusters to a control API: GET, PUT (create it, of the version of Kubernetes that the body names, or find
-// it) and DELETE of /v1/management/{name}.
+// Serve adds the clusters to a control API: GET, PUT (create it, of the version of Kubernetes that the body names, or
+// find it) and DELETE of /v1/management/{name}.
 func (s *Clusters) Serve(mux *http.ServeMux) {
 	control.Handle(mux, "GET /v1/management/{name}", func(r *http.Request) (any, error) {
 		return describe(s.Get(r.Context(), r.PathValue("name")))

@@ -115,8 +115,8 @@ func (c *Contents) writeCharts(dir string, released originals.Set) error {
 	return nil
 }
 
-// WithCharts are the contents with the stand-ins' charts as further versions, by the names of Versions. Only the version
-// of a chart differs. It writes them into dir, as Write did.
+// WithCharts are the contents with the stand-ins' charts as further versions, by the names of Versions. Only the
+// version of a chart differs. It writes them into dir, as Write did.
 func (c Contents) WithCharts(dir string, wanted map[string]string, released originals.Set) (Contents, error) {
 	further := maps.Clone(c.further)
 	for key, version := range wanted {

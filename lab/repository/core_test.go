@@ -20,8 +20,8 @@ import (
 	"github.com/slipway-k8s/slipway/lab/plane/planetest"
 )
 
-// A lab offers each core that it has, also one that it is given while it runs, and the newer one's definitions serve both
-// versions of the API.
+// A lab offers each core that it has, also one that it is given while it runs, and the newer one's definitions serve
+// both versions of the API.
 func TestCoresSideBySide(t *testing.T) {
 	bin, newer := planetest.Bin(t), planetest.Core(t, "v1.13")
 	dir := t.TempDir()

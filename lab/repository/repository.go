@@ -181,8 +181,8 @@ func (c *Contents) writeVersions(p provider, modules []Module) error {
 	return nil
 }
 
-// WithCore are the contents with the manifests of the programs of Cluster API's core in some folders. It writes them into
-// the folder that Write has written.
+// WithCore are the contents with the manifests of the programs of Cluster API's core in some folders. It writes them
+// into the folder that Write has written.
 func (c Contents) WithCore(ctx context.Context, folders []string) (Contents, error) {
 	c.Components, c.Versions, c.Offers = maps.Clone(c.Components), maps.Clone(c.Versions), maps.Clone(c.Offers)
 	modules, err := coreModules(ctx, folders)

@@ -44,7 +44,7 @@ func (h *Helm) Deployed(name string) (*DeployedRelease, error) {
 	return toDeployed(r), nil
 }
 
-// LastDeployed is the newest revision that was once deployed in full and that is says so of; nil: there is none.
+// LastDeployed is the newest revision that was deployed, or is, and for which is reports true; nil: there is none.
 func (h *Helm) LastDeployed(name string, is func(*DeployedRelease) bool) (*DeployedRelease, error) {
 	history, err := h.config.Releases.History(name)
 	if errors.Is(err, driver.ErrReleaseNotFound) {

@@ -46,8 +46,8 @@ func (k ObjectKey) String() string { return k.Kind.Kind + " " + k.Name }
 
 // Inventory is what belongs to the clusters of a namespace, by kind and name.
 type Inventory struct {
-	// Moved are the objects that a pivot moves, which clusterctl would, too: the clusters, what they own, and what carries
-	// MoveLabel.
+	// Moved are the objects that a pivot moves, which clusterctl would, too: the clusters, what they own, and what
+	// carries MoveLabel.
 	Moved []unstructured.Unstructured
 	// Loose are Secrets that belong to a cluster by label or name only. A pivot gives them MoveLabel.
 	Loose []unstructured.Unstructured

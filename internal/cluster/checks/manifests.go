@@ -73,8 +73,8 @@ func unservedIn(cfg config.Config, value any, path string) (found []unserved) {
 	return found
 }
 
-// servedVersions are the API versions in which the configured Cluster API or CAPH serves a kind of its own; nil: the kind
-// is of others, or nothing is known of the configured version.
+// servedVersions are the API versions in which the configured Cluster API or CAPH serves a kind of its own; nil: the
+// kind is of others, or nothing is known of the configured version.
 func servedVersions(cfg config.Config, group, kind string) []string {
 	switch group {
 	case capi.ClusterKind.Group, "addons." + capi.ClusterKind.Group:

@@ -185,7 +185,7 @@ func (u Upgrade) replace(ctx context.Context, say flow.Say, have agents, node st
 		case p.Labels[appsv1.DefaultDaemonSetUniqueLabelKey] == have.hash:
 			return u.unreadyAgent(ctx, p)
 		case p.UID != before.UID:
-			return "", wait.Final(fmt.Errorf("Pod %s runs neither the agent of before nor the new one: another process changes "+
+			return "", wait.Final(fmt.Errorf("Pod %s runs neither the old agent nor the new one: another process changes "+
 				"DaemonSet %s", p.Name, u.Release))
 		}
 		say("deleting Pod %s, the agent of node %s", p.Name, node)

@@ -136,7 +136,7 @@ func Stopped(h *kube.Helm, release string, values map[string]any) (before *kube.
 	return before, err == nil, err
 }
 
-// heldBack are values with which the DaemonSet controller replaces no Pod that nobody deletes.
+// heldBack are values with which the DaemonSet controller replaces a Pod only after that was deleted.
 func heldBack(values map[string]any) map[string]any {
 	held := maps.Clone(values)
 	if held == nil {

@@ -49,9 +49,9 @@ func others(have agents, node string) string {
 		}
 	}
 	if len(newer) == 0 {
-		return fmt.Sprintf("The %d other nodes run the agent of before, and keep it", len(have.pods)-1)
+		return fmt.Sprintf("The %d other nodes run the old agent, and keep it", len(have.pods)-1)
 	}
-	return fmt.Sprintf("Of the other nodes %d run the agent of before, and keep it; %d run the new one", len(have.old()),
+	return fmt.Sprintf("Of the other nodes %d run the old agent, and keep it; %d run the new one", len(have.old()),
 		len(newer))
 }
 
@@ -69,7 +69,7 @@ func (u Upgrade) advice(node string) string {
 		return text
 	}
 	text += fmt.Sprintf(". To go back: helm rollback %s %d --namespace %s --kubeconfig %s, after which only node %s takes "+
-		"the agent of before, and configure what it was (chart version %s). A node that stays cut off has to be restarted: "+
+		"the old agent, and configure what it was (chart version %s). A node that stays cut off has to be restarted: "+
 		"talosctl reboot", u.Release, before.Revision, u.Namespace, u.Kubeconfig, node, before.Version)
 	if known := u.Known(before.Version); len(known) > 0 {
 		text += ". Known: " + strings.Join(known, "; ")

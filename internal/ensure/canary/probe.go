@@ -139,7 +139,7 @@ func (u Upgrade) image(agent corev1.Pod) string {
 // probePod is the Pod whose readiness is that of the targets. Its containers sleep: the agent's image has a shell's
 // programs, which its init containers use, too.
 func (u Upgrade) probePod(node, image string, targets []target) *corev1.Pod {
-	yes, no, nobody := true, false, int64(65534)
+	yes, no, unprivileged := true, false, int64(65534)
 	grace, longest := int64(1), int64(2*u.Within/time.Second) // should no run be there to remove it
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: u.Namespace, Name: probeName, Labels: map[string]string{
@@ -148,7 +148,7 @@ func (u Upgrade) probePod(node, image string, targets []target) *corev1.Pod {
 			NodeName: node, Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
 			AutomountServiceAccountToken: &no, EnableServiceLinks: &no,
 			TerminationGracePeriodSeconds: &grace, ActiveDeadlineSeconds: &longest,
-			SecurityContext: &corev1.PodSecurityContext{RunAsNonRoot: &yes, RunAsUser: &nobody,
+			SecurityContext: &corev1.PodSecurityContext{RunAsNonRoot: &yes, RunAsUser: &unprivileged,
 				SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}},
 		},
 	}

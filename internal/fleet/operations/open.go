@@ -75,7 +75,8 @@ func named(q Request, name, namespace string) (*opened, error) {
 // withOwn reads the variables that are the operation's own.
 func withOwn(q Request, file *fleet.Fleet) (f *opened, err error) {
 	if q.VersionsFile != "" {
-		return nil, usage.Errorf("--versions-file does not go with a fleet: its Jobs have the table of versions inside their image")
+		return nil, usage.Errorf("--versions-file does not go with a fleet: its Jobs have the table of versions inside " +
+			"their image")
 	}
 	f = &opened{Fleet: file, caller: q.Caller, asked: q.Options, overrides: filepath.Dir(file.Path())}
 	if q.Dir != "" {

@@ -130,9 +130,9 @@ func (r request) oldKubelets() []string {
 	if r.kubelets == "" || to.Minor <= from.Minor+kubeletSkew {
 		return nil
 	}
-	return []string{fmt.Sprintf("workers run Kubernetes %s, and API servers of %s support kubelets of at most %d minor versions "+
-		"before theirs: upgrade to the newest v%d.%d first (KUBERNETES_VERSION), which replaces the workers too", r.kubelets,
-		r.to[kubernetes], kubeletSkew, from.Major, from.Minor+kubeletSkew)}
+	return []string{fmt.Sprintf("workers run Kubernetes %s, and API servers of %s support kubelets of at most %d minor "+
+		"versions before theirs: upgrade to the newest v%d.%d first (KUBERNETES_VERSION), which replaces the workers of "+
+		"configured pools too", r.kubelets, r.to[kubernetes], kubeletSkew, from.Major, from.Minor+kubeletSkew)}
 }
 
 // mostCoreMinors is how many minors of Cluster API's core one upgrade may bring: older objects are served no longer.

@@ -38,8 +38,8 @@ func TestStages(t *testing.T) {
 			want:    []string{"cilium", "kubernetes-1-33-4 v1.32.2→v1.33.4"}},
 		"guide to current": {
 			request: request{from: versionsOf("guide"), to: versionsOf("current"), workers: []string{"replaces 2"}},
-			// Cilium 1.18 is tested with Kubernetes up to 1.33 and 1.19 from 1.32 on, the Hetzner CCM 1.29 up to 1.34 and 1.39
-			// from 1.33 on.
+			// Cilium 1.18 is tested with Kubernetes up to 1.33 and 1.19 from 1.32 on, the Hetzner CCM 1.29 up to 1.34 and
+			// 1.39 from 1.33 on.
 			want: []string{"providers", "image", "talos v1.12.2→v1.13.9", "kubernetes-1-33-13 v1.32.2→v1.33.13", "cilium",
 				"kubernetes-1-34-9 v1.33.13→v1.34.9", "hcloud-ccm", "kubernetes-1-35-4 v1.34.9→v1.35.4", "workers"}},
 		"workers that the new API servers support": {
@@ -49,7 +49,7 @@ func TestStages(t *testing.T) {
 		"workers that the new API servers do not support": {
 			request: request{from: versionsOf("guide"), to: versionsOf("2026-11", "KUBERNETES_VERSION=v1.36.1"),
 				kubelets: "v1.32.2"},
-			refused: "upgrade to the newest v1.35 first (KUBERNETES_VERSION), which replaces the workers too"},
+			refused: "upgrade to the newest v1.35 first (KUBERNETES_VERSION), which replaces the workers of configured pools too"},
 		"guide to the set before it": {
 			request: request{from: versionsOf("guide"), to: versionsOf("2026-09")},
 			want: []string{"providers", "image", "talos v1.12.2→v1.13.9", "kubernetes-1-33-13 v1.32.2→v1.33.13", "cilium",

@@ -172,7 +172,8 @@ type recipe struct {
 
 // compileTools makes sure that the tools of a module are built and returns their folder. Two commands at once build
 // them once.
-func (b *builder) compileTools(ctx context.Context, tools toolset, what string, r recipe, say flow.Say) (string, error) {
+func (b *builder) compileTools(ctx context.Context, tools toolset, what string, r recipe,
+	say flow.Say) (string, error) {
 	bin, ldflags, err := b.bin(ctx, tools)
 	if err != nil || Exists(bin) {
 		return bin, err

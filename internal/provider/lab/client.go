@@ -61,7 +61,8 @@ type Info struct {
 	// Offers are all versions of what its repositories offer several of; an older lab offers one of each.
 	Offers     map[string][]string `json:"offers"`
 	AnyVersion []string            `json:"anyVersion"` // of them, the charts that it offers as whichever is configured
-	Kubernetes string              `json:"kubernetes"` // what its management clusters run where none is asked for; empty: an older lab
+	// Kubernetes is what its management clusters run where none is asked for; empty: an older lab.
+	Kubernetes string `json:"kubernetes"`
 	// KubernetesSets are the versions that servers choose from by the minor; empty: an older lab, in which all control
 	// planes run one version. CoreSets are those of Cluster API's core, likewise.
 	KubernetesSets []ProgramSet `json:"kubernetesSets"`

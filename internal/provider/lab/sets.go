@@ -36,8 +36,8 @@ func minorOf(text string) string {
 	return fmt.Sprintf("v%d.%d", v.Major, v.Minor)
 }
 
-// moduleOf is the folder of the module in the lab's source that names the programs of a version: that of its minor, else
-// of the next newer minor that the source has, else of its newest one. version is that of the programs.
+// moduleOf is the folder of the module in the lab's source that names the programs of a version: that of its minor,
+// else of the next newer minor that the source has, else of its newest one. version is that of the programs.
 func (b *builder) moduleOf(k Kind, wanted string) (module, version string, err error) {
 	own, err := requiredIn(b.source)
 	if err != nil {
@@ -126,7 +126,8 @@ func (b *builder) toolsFor(ctx context.Context, set *programSet) (t toolset, err
 
 // setFor makes sure that there are programs for a version: exactly those where they come out of images, those of the
 // source otherwise, see moduleOf.
-func (b *builder) setFor(ctx context.Context, k Kind, wanted string, fromImages bool, say flow.Say) (programSet, error) {
+func (b *builder) setFor(ctx context.Context, k Kind, wanted string, fromImages bool,
+	say flow.Say) (programSet, error) {
 	set := programSet{kind: k, wanted: wanted, version: wanted}
 	if fromImages {
 		if wanted == k.configured(b.sets.config) {

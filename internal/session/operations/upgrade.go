@@ -95,7 +95,7 @@ func Upgrade(ctx context.Context, s *session.Session, o UpgradeOptions, ask sess
 		return r, nil
 	}
 	if err := endUpgrade(s); err != nil {
-		return r, fmt.Errorf("everything is done, but the record of the upgrade cannot be removed: %w", err)
+		return r, fmt.Errorf("everything is done, but that could not be recorded; run the same command again: %w", err)
 	}
 	r.Done = true
 	return r, nil

@@ -17,8 +17,8 @@ type Kept struct {
 // setPlace begins the place of a version that comes from a set.
 const setPlace = "version set "
 
-// useVersionSet takes from a version set the versions that no source names. The set is the one that VERSIONS names; where
-// it names none, or names the newest, it is the one of the cluster. An unknown set is Check's.
+// useVersionSet takes from a version set the versions that no source names. The set is the one that VERSIONS names;
+// where it names none, or names the newest, it is the one of the cluster. An unknown set is Check's.
 func (c *Configuration) useVersionSet(kept Kept) error {
 	name, place, follows := c.versionsWritten, c.Places["versions"], c.FollowsCluster()
 	switch {
@@ -77,8 +77,8 @@ func (c Configuration) FollowsCluster() bool {
 	return c.versionsWritten == "" || c.versionsWritten == config.CurrentSet
 }
 
-// Keep is the configuration with the version set of its cluster, for one that was loaded before the state of the cluster
-// was at hand.
+// Keep is the configuration with the version set of its cluster, for one that was loaded before the state of the
+// cluster was at hand.
 func (c Configuration) Keep(kept Kept) (Configuration, error) {
 	if !c.FollowsCluster() || c.FromBackup || !kept.Cluster {
 		return c, nil
@@ -90,8 +90,8 @@ func (c Configuration) Keep(kept Kept) (Configuration, error) {
 	return c, c.Check()
 }
 
-// NewerSet is the name of the set that VERSIONS names as the newest, where the cluster keeps another one; empty: it does
-// not.
+// NewerSet is the name of the set that VERSIONS names as the newest, where the cluster keeps another one; empty: it
+// does not.
 func (c Configuration) NewerSet() string {
 	newest, _ := c.Table().Set(config.CurrentSet)
 	if c.versionsWritten != config.CurrentSet || newest.Name == c.Versions {

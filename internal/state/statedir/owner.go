@@ -119,8 +119,8 @@ func (s Dir) KeepVersionSet(set string) error {
 	return ownership.Update(s.Files(), func(r *ownership.Record) { r.Versions = set })
 }
 
-// recordsVersions reports whether the record has the version set of the cluster that is about to be made; of one that is
-// made it keeps what it has.
+// recordsVersions reports whether the record has the version set of the cluster that is about to be made; of one that
+// is made it keeps what it has.
 func (s Dir) recordsVersions(ctx context.Context, of Owner) bool {
 	record, err := s.owner(ctx)
 	if err != nil || record == nil || record.Versions == of.Versions {

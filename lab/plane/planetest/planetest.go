@@ -43,8 +43,8 @@ func Bin(t testing.TB) string {
 	return ""
 }
 
-// Core returns the folder of the program of Cluster API's core of a minor ("v1.13") that `lab build` made. Where there is
-// none the test is skipped.
+// Core returns the folder of the program of Cluster API's core of a minor ("v1.13") that `lab build` made. Where there
+// is none the test is skipped.
 func Core(t testing.TB, minor string) string {
 	t.Helper()
 	if cache, err := os.UserCacheDir(); err == nil {
@@ -60,7 +60,8 @@ func Core(t testing.TB, minor string) string {
 	return ""
 }
 
-// newest returns the folder that the pattern matches and that has some files, the one in which the first is the youngest.
+// newest returns the folder that the pattern matches and that has some files, the one in which the first is the
+// youngest.
 func newest(pattern string, files ...string) (dir string) {
 	var youngest time.Time
 	folders, _ := filepath.Glob(pattern) // the only error is a bad pattern
