@@ -17,7 +17,7 @@ func TestStateIsKeptAndChecked(t *testing.T) {
 		t.Fatal(err)
 	}
 	err = s.Update(func(d *Data) error {
-		d.Slot, d.Management = 70, append(d.Management, Cluster{"m", 1})
+		d.Slot, d.Management = 70, append(d.Management, Cluster{Name: "m", Index: 1})
 		return nil
 	})
 	if err != nil {
@@ -29,7 +29,7 @@ func TestStateIsKeptAndChecked(t *testing.T) {
 	}
 	again, err := LoadState(path)
 	if err != nil || again.Slot() != 70 || len(again.Management()) != 1 ||
-		again.Management()[0] != (Cluster{"m", 1}) {
+		again.Management()[0] != (Cluster{Name: "m", Index: 1}) {
 		t.Errorf("read back: %+v, %v", again, err)
 	}
 	for _, bad := range []string{"{", `{"version":2,"slot":70}`, `{"version":1,"slot":71}`} {

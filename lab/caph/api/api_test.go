@@ -32,8 +32,14 @@ var kinds = map[string]reflect.Type{
 	"hcloudmachinetemplates": reflect.TypeFor[HCloudMachineTemplate](),
 }
 
-// TestFields holds every field against the schemas of the CRDs: those that the lab installs, and the original's.
+// TestFields holds every field against the schemas of the CRDs: those that the lab installs, and the original's. A
+// field that they lack has to be one of v1.1's schemas.
 func TestFields(t *testing.T) {
+	var newer map[string]openAPI
+	since := readCRD(t, filepath.Join("..", "..", "repository", "caph", "since-v1.1.yaml"))
+	if err := yaml.Unmarshal(since, &newer); err != nil {
+		t.Fatal(err)
+	}
 	for folder, ending := range map[string]string{"caph": ".yaml", "testdata/caph": ".yaml.gz"} {
 		for name, kind := range kinds {
 			t.Run(folder+"/"+name, func(t *testing.T) {
@@ -55,7 +61,8 @@ func TestFields(t *testing.T) {
 				root := crd.Spec.Versions[0].Schema.OpenAPIV3Schema
 				for _, part := range []string{"Spec", "Status"} {
 					field, _ := kind.FieldByName(part)
-					compare(t, strings.ToLower(part), field.Type, root.Properties[strings.ToLower(part)])
+					path := strings.ToLower(part)
+					compare(t, path, field.Type, root.Properties[path], newer[name].Properties[path])
 				}
 			})
 		}
@@ -83,8 +90,8 @@ func readCRD(t *testing.T, path string) []byte {
 }
 
 // compare walks a type and a schema: the same fields on both sides, of the same JSON
-// types, and what is required always written.
-func compare(t *testing.T, path string, goType reflect.Type, want openAPI) {
+// types, and what is required always written. The type may have fields of the newer schema, too.
+func compare(t *testing.T, path string, goType reflect.Type, want, newer openAPI) {
 	t.Helper()
 	for goType.Kind() == reflect.Pointer {
 		goType = goType.Elem()
@@ -103,9 +110,9 @@ func compare(t *testing.T, path string, goType reflect.Type, want openAPI) {
 	}
 	switch goType.Kind() {
 	case reflect.Slice:
-		compare(t, path+"[]", goType.Elem(), *want.Items)
+		compare(t, path+"[]", goType.Elem(), *want.Items, openAPI{})
 	case reflect.Map:
-		compare(t, path+"{}", goType.Elem(), *want.AdditionalProperties)
+		compare(t, path+"{}", goType.Elem(), *want.AdditionalProperties, openAPI{})
 	case reflect.Struct:
 		here := map[string]bool{}
 		for i := range goType.NumField() {
@@ -114,10 +121,13 @@ func compare(t *testing.T, path string, goType reflect.Type, want openAPI) {
 			here[name] = true
 			below, ok := want.Properties[name]
 			if !ok {
+				below, ok = newer.Properties[name]
+			}
+			if !ok {
 				t.Errorf("%s.%s is not in the schema", path, name)
 				continue
 			}
-			compare(t, path+"."+name, field.Type, below)
+			compare(t, path+"."+name, field.Type, below, newer.Properties[name])
 			for _, required := range want.Required {
 				if required == name && strings.Contains(options, "omitempty") {
 					t.Errorf("%s.%s is required, but left out when empty", path, name)
