@@ -25,9 +25,6 @@ func (s Series) compare(to Series) int {
 	return cmp.Or(cmp.Compare(s.Major, to.Major), cmp.Compare(s.Minor, to.Minor))
 }
 
-// next is the minor version after it.
-func (s Series) next() Series { return Series{s.Major, s.Minor + 1} }
-
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (s *Series) UnmarshalText(text []byte) error {
 	major, minor, _ := strings.Cut(string(text), ".")

@@ -193,7 +193,11 @@ func (c *Cluster) UID(ctx context.Context) (string, error) {
 // manager owns is taken over: the files that people edit are the intent. Each object becomes what the cluster answers.
 func (c *Cluster) Apply(ctx context.Context, objects ...*unstructured.Unstructured) error {
 	for _, o := range objects {
-		if err := c.Patch(ctx, o, client.Apply, client.ForceOwnership, client.FieldOwner(FieldManager)); err != nil {
+		err := c.served(ctx, o, func() error {
+			return c.WithWatch.Apply(ctx, client.ApplyConfigurationFromUnstructured(o), client.ForceOwnership,
+				client.FieldOwner(FieldManager))
+		})
+		if err != nil {
 			return fmt.Errorf("apply %s: %w", Describe(o), err)
 		}
 	}
