@@ -1,6 +1,6 @@
 module github.com/slipway-k8s/slipway
 
-go 1.26.1
+go 1.26.6
 
 require (
 	charm.land/bubbletea/v2 v2.0.10
@@ -21,7 +21,7 @@ require (
 	github.com/minio/minio-go/v7 v7.1.0
 	github.com/prometheus/common v0.70.1
 	github.com/siderolabs/crypto v0.6.5
-	github.com/siderolabs/talos/pkg/machinery v1.12.2
+	github.com/siderolabs/talos/pkg/machinery v1.13.9
 	github.com/sirupsen/logrus v1.9.3
 	go.etcd.io/etcd/etcdutl/v3 v3.6.10
 	go.etcd.io/etcd/server/v3 v3.6.10
@@ -212,7 +212,7 @@ require (
 	github.com/sagikazarmark/locafero v0.11.0 // indirect
 	github.com/sasha-s/go-deadlock v0.3.5 // indirect
 	github.com/shopspring/decimal v1.4.0 // indirect
-	github.com/siderolabs/gen v0.8.6 // indirect
+	github.com/siderolabs/gen v0.8.7 // indirect
 	github.com/siderolabs/go-api-signature v0.3.12 // indirect
 	github.com/siderolabs/go-pointer v1.0.1 // indirect
 	github.com/siderolabs/net v0.4.0 // indirect

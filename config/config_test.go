@@ -114,7 +114,7 @@ func TestValidate(t *testing.T) {
 		{"a negative deadline of the run", "BOOTSTRAP_TIMEOUT=-1s", "bootstrapTimeout", "not a time"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			c := Defaults()
+			c := configOf(t, "guide")
 			for _, kv := range strings.Fields(tt.set) {
 				setVariable(t, &c, kv)
 			}

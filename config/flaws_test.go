@@ -47,7 +47,7 @@ func TestFlawsOfVersions(t *testing.T) {
 		{"TALOS_VERSION=v1.12.4", "", "marked for use by a client", false}, // only an upgrade meets it
 		{"TALOS_VERSION=v1.11.5", "", "etcd 3.6", false},
 	} {
-		c := Defaults()
+		c := configOf(t, "guide")
 		setVariable(t, &c, tt.set)
 		expectRemark(t, tt.set, c.Remarks(time.Time{}), tt.says, tt.take, tt.is)
 	}
@@ -124,7 +124,7 @@ func TestRolloutFlaw(t *testing.T) {
 // TestFlawsOfReplacedVersions: a lab that runs another version than the configured one does not hide a flaw of that, and
 // one that both have is said once.
 func TestFlawsOfReplacedVersions(t *testing.T) {
-	c := Defaults()
+	c := configOf(t, "guide")
 	for variable, version := range map[string]string{"CACPPT_VERSION": "v0.5.13", "CAPH_VERSION": "v1.0.12",
 		"HCLOUD_CCM_VERSION": "1.29.2"} {
 		if err := c.Replace(variable, version); err != nil {
@@ -150,8 +150,8 @@ func TestFlawsOfReplacedVersions(t *testing.T) {
 		t.Fatal(err)
 	}
 	expectRemark(t, "replaced twice", c.Remarks(time.Time{}), "Talos v0.5.12 blocks itself", "v0.5.13", true)
-	was := Defaults()
-	if err := was.Replace("CACPPT_VERSION", "v0.5.13"); err != nil || len(Defaults().Replaced("CACPPT_VERSION")) != 0 {
+	was := configOf(t, "guide")
+	if err := was.Replace("CACPPT_VERSION", "v0.5.13"); err != nil || len(configOf(t, "guide").Replaced("CACPPT_VERSION")) != 0 {
 		t.Errorf("another configuration was changed: %v", err)
 	}
 }

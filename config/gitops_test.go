@@ -55,7 +55,7 @@ func TestGitOps(t *testing.T) {
 		}, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := Defaults()
+			c := configOf(t, "guide")
 			c.GitOps, c.GitURL = GitOpsFlux, "https://example.com/fleet.git"
 			tt.change(&c)
 			found := c.Validate()

@@ -51,7 +51,7 @@ func TestTableInside(t *testing.T) {
 func TestBrokenTables(t *testing.T) {
 	for _, tt := range []struct{ from, to, says string }{
 		{"format: 1", "format: 2", "format 2 is not 1"},
-		{"default: guide\n", "default: guides\n", `"guides" is not a set`},
+		{`default: "2026-11"`, "default: guides", `"guides" is not a set`},
 		{`current: "2026-09"`, `current: "2026-08"`, `"2026-08" is not a set`},
 		{"\nflaws:", "\nflaw:", `unknown field "flaw"`},
 		{"    rollout: true", "    rolout: true", `unknown field "rolout"`},
@@ -83,7 +83,7 @@ func TestBrokenTables(t *testing.T) {
 
 // TestAlias: current is the newest month, and never the name that is written into a configuration.
 func TestAlias(t *testing.T) {
-	table := withDefault(t, "2026-11")
+	table := Shipped()
 	set, known := table.Set(CurrentSet)
 	if !known || set.Name != "2026-11" {
 		t.Errorf("current is %q", set.Name)
@@ -117,8 +117,8 @@ func withDefault(t *testing.T, set string) *Table {
 
 // TestDefaultOfATable: a configuration has the versions of its table, and what is known of them is that table's.
 func TestDefaultOfATable(t *testing.T) {
-	c := DefaultsOf(withDefault(t, "2026-11"))
-	if c.Versions != "2026-11" || c.CAPIVersion != "v1.13.6" || c.KubernetesVersion != "v1.35.4" {
+	c := DefaultsOf(withDefault(t, "2026-09"))
+	if c.Versions != "2026-09" || c.CAPIVersion != "v1.10.10" || c.KubernetesVersion != "v1.33.13" {
 		t.Errorf("got %s: %s, %s", c.Versions, c.CAPIVersion, c.KubernetesVersion)
 	}
 	if errs := c.Validate(); len(errs) > 0 {

@@ -57,7 +57,7 @@ func TestPairs(t *testing.T) {
 		{set: "2026-11", values: "KUBERNETES_VERSION=v1.36.1", remark: "Cilium 1.19 is tested with Kubernetes v1.32 to v1.35"},
 		{set: "2026-11", values: "KUBERNETES_VERSION=v1.37.1", field: "kubernetesVersion", refusal: "Talos v1.13 is for"},
 		{set: "2026-11", values: "KUBERNETES_VERSION=v1.37.1 TALOS_VERSION=v1.14.6",
-			remark: "Talos v1.14 was not tried with this command, which was with v1.7 to v1.13"},
+			remark: "Talos v1.14 was not tried with this command, which was with v1.8 to v1.13"},
 		{set: "guide", values: "TALOS_VERSION=v1.6.7", field: "talosVersion", refusal: "is too old for this command"},
 		{set: "2026-11", values: "TALOS_VERSION=v1.15.0", remark: "of Talos v1.15 no tests with Kubernetes are known"},
 		{set: "guide", values: "CAPI_VERSION=v1.9.5", field: "capiVersion", refusal: "is too old for this command"},
@@ -168,7 +168,7 @@ func TestRemarks(t *testing.T) {
 		{"Cilium that is not known", "CILIUM_VERSION=1.21.3 HCLOUD_CCM_VERSION=1.30.1", time.Time{}, []string{
 			"of Cilium 1.21 no tests with Kubernetes are known", "Talos", "Hetzner", "ClusterIPs unreachable", patches}},
 	} {
-		c := Defaults()
+		c := configOf(t, "guide")
 		for _, kv := range strings.Fields(tt.set) {
 			setVariable(t, &c, kv)
 		}

@@ -99,7 +99,7 @@ func TestWrongWorkerPools(t *testing.T) {
 		`workers[0].image: "a/b" cannot be a label`:                func(p *WorkerPool) { p.Image = "a/b" },
 		`workers[0].schematic: "gpu" is given together with image`: func(p *WorkerPool) { p.Image, p.Schematic = "a", "gpu" },
 		`workers[0].schematic: "../gpu" is not a DNS label`:        func(p *WorkerPool) { p.Schematic = "../gpu" },
-		`is too long: the image is called talos-amd64-v1.12.2-aaa`: func(p *WorkerPool) { p.Schematic = strings.Repeat("a", 50) },
+		`is too long: the image is called talos-amd64-v1.13.9-aaa`: func(p *WorkerPool) { p.Schematic = strings.Repeat("a", 50) },
 		`workers[0].patches[0]: " " is empty`:                      func(p *WorkerPool) { p.Patches = []string{" "} },
 		`podCidr: "10.10.128.0/17" is too small`:                   func(p *WorkerPool) { p.Replicas = 130 },
 		`controlPlaneCidr: "10.10.64.0/25" is too`:                 func(p *WorkerPool) { p.Replicas = 126 },

@@ -3,7 +3,7 @@
 #
 #   export HCLOUD_TOKEN=...
 #   packer init packer/hcloud_talosimage.pkr.hcl
-#   packer build -var talos_version=v1.12.2 packer/hcloud_talosimage.pkr.hcl
+#   packer build -var talos_version=v1.13.9 packer/hcloud_talosimage.pkr.hcl
 #
 # It takes about three minutes and costs a few cents. `go run ./cmd/bootstrap image` finds and checks the result.
 
@@ -18,12 +18,12 @@ packer {
 
 variable "talos_version" {
   type        = string
-  default     = "v1.12.2"
+  default     = "v1.13.9"
   description = "Talos Linux release, as TALOS_VERSION."
 
   validation {
     condition     = can(regex("^v[0-9]+\\.[0-9]+\\.[0-9]+", var.talos_version))
-    error_message = "Write the version with its v: v1.12.2."
+    error_message = "Write the version with its v: v1.13.9."
   }
 }
 

@@ -248,9 +248,12 @@ func TestDefaultsInTheFiles(t *testing.T) {
 
 // generated is a control plane configuration as CABPT makes it before the patches. Made once: its keys take seconds.
 var generated = sync.OnceValues(func() ([]byte, error) {
+	contract, err := machineconfig.ParseContractFromVersion(config.Defaults().TalosVersion)
+	if err != nil {
+		return nil, err
+	}
 	input, err := generate.NewInput("k8s", "https://192.0.2.10:6443",
-		strings.TrimPrefix(config.Defaults().KubernetesVersion, "v"),
-		generate.WithVersionContract(machineconfig.TalosVersion1_12))
+		strings.TrimPrefix(config.Defaults().KubernetesVersion, "v"), generate.WithVersionContract(contract))
 	if err != nil {
 		return nil, err
 	}
@@ -328,8 +331,8 @@ func TestMachineConfiguration(t *testing.T) {
 		len(routes) == 1 && routes[0].Network() == "169.254.169.254/32" && routes[0].Gateway() == "172.31.1.1" &&
 		routes[0].Metric() < 1024) // that of routes from DHCP
 	args := c.Machine().Kubelet().ExtraArgs()
-	check("the kubelet has no external cloud provider", args["cloud-provider"] == "external")
-	check("the kubelet's certificate does not rotate", args["rotate-server-certificates"] == "true")
+	check("the kubelet has no external cloud provider", slices.Equal(args["cloud-provider"], []string{"external"}))
+	check("the kubelet's certificate does not rotate", slices.Equal(args["rotate-server-certificates"], []string{"true"}))
 	features := c.Machine().Features()
 	check("no host DNS", features.HostDNS().Enabled() && features.HostDNS().ForwardKubeDNSToHost() &&
 		features.HostDNS().ResolveMemberNames())
@@ -350,7 +353,8 @@ func TestMachineConfiguration(t *testing.T) {
 		slices.Equal(c.Cluster().Etcd().AdvertisedSubnets(), []string{"10.10.64.0/25"}))
 	check("no external cloud provider", c.Cluster().ExternalCloudProvider().Enabled())
 	if k.APIServerConfig != nil {
-		check("an issuer that nobody configured", k.APIServerConfig.ExtraArgsConfig["oidc-issuer-url"] == "")
+		_, configured := k.APIServerConfig.ExtraArgsConfig["oidc-issuer-url"]
+		check("an issuer that nobody configured", !configured)
 	}
 	check("a hostname of its own, which is not the server's", m.MachineNetwork.NetworkHostname == "")
 }
@@ -360,7 +364,7 @@ func TestMachineConfigurationWithIssuer(t *testing.T) {
 	args := c.Cluster().APIServer().ExtraArgs()
 	for name, want := range map[string]string{"oidc-issuer-url": "https://auth.example.com/",
 		"oidc-client-id": "kubernetes"} {
-		if args[name] != want {
+		if !slices.Equal(args[name], []string{want}) {
 			t.Errorf("%s is %v", name, args[name])
 		}
 	}

@@ -1,6 +1,6 @@
 module example.com/library
 
-go 1.26.1
+go 1.26.6
 
 require (
 	github.com/hetznercloud/hcloud-go/v2 v2.52.0
@@ -17,7 +17,7 @@ require (
 	github.com/go-logr/logr v1.4.3 // indirect
 	github.com/minio/minio-go/v7 v7.1.0 // indirect
 	github.com/siderolabs/crypto v0.6.5 // indirect
-	github.com/siderolabs/talos/pkg/machinery v1.13.0 // indirect
+	github.com/siderolabs/talos/pkg/machinery v1.13.9 // indirect
 	github.com/sirupsen/logrus v1.9.3 // indirect
 	go.uber.org/zap v1.27.1 // indirect
 	go.yaml.in/yaml/v3 v3.0.5 // indirect
@@ -173,7 +173,7 @@ require (
 	github.com/santhosh-tekuri/jsonschema/v6 v6.0.2 // indirect
 	github.com/sasha-s/go-deadlock v0.3.5 // indirect
 	github.com/shopspring/decimal v1.4.0 // indirect
-	github.com/siderolabs/gen v0.8.6 // indirect
+	github.com/siderolabs/gen v0.8.7 // indirect
 	github.com/siderolabs/go-api-signature v0.3.12 // indirect
 	github.com/siderolabs/go-pointer v1.0.1 // indirect
 	github.com/siderolabs/net v0.4.0 // indirect

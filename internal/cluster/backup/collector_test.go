@@ -75,9 +75,9 @@ func TestLookForBackup(t *testing.T) {
 	h := c.Header
 	if h.Cluster != "k8s" || h.UID != "workload" || h.SelfManaged || h.Slipway != "v1.2.3" ||
 		time.Since(h.Taken) > time.Minute || h.Etcd.Revision != 1 ||
-		h.Etcd.From != "127.0.1.0" || len(h.Etcd.Members) != 3 || h.Versions["TALOS_VERSION"] != "v1.12.2" ||
-		h.Versions["CAPI_VERSION"] != "v1.10.10" ||
-		h.Versions["KUBERNETES_VERSION"] != "v1.32.2" || h.Versions["CILIUM_VERSION"] != "1.18.6" {
+		h.Etcd.From != "127.0.1.0" || len(h.Etcd.Members) != 3 || h.Versions["TALOS_VERSION"] != "v1.13.9" ||
+		h.Versions["CAPI_VERSION"] != "v1.13.6" ||
+		h.Versions["KUBERNETES_VERSION"] != "v1.35.4" || h.Versions["CILIUM_VERSION"] != "1.19.9" {
 		t.Errorf("header %+v", h)
 	}
 	var names []string
@@ -101,7 +101,7 @@ func TestLookForBackup(t *testing.T) {
 		t.Error("a Machine has lost its status")
 	}
 	checkFiles(t, w, c)
-	if len(c.Releases) != 3 || c.Releases[0].Name != "cilium" || c.Releases[0].Version != "1.18.6" ||
+	if len(c.Releases) != 3 || c.Releases[0].Name != "cilium" || c.Releases[0].Version != "1.19.9" ||
 		c.Releases[0].Values["kubeProxyReplacement"] != true {
 		t.Errorf("releases %+v", c.Releases)
 	}

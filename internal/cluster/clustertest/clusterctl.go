@@ -36,10 +36,19 @@ func (f *Clusterctl) Init(_ context.Context, o clusterctl.InitOptions) ([]cluste
 	for _, p := range listed {
 		f.w.ProviderURLs = append(f.w.ProviderURLs, p.URL())
 	}
+	c := config.Defaults()
+	for version, specs := range map[*string][]string{&c.CAPIVersion: {o.CoreProvider}, &c.CABPTVersion: o.BootstrapProviders,
+		&c.CACPPTVersion: o.ControlPlaneProviders, &c.CAPHVersion: o.InfrastructureProviders} {
+		for _, spec := range specs {
+			if _, named, is := strings.Cut(spec, ":"); is {
+				*version = named
+			}
+		}
+	}
 	if filepath.Base(o.Kubeconfig.Path) == platform.Kubeconfig {
-		InstallProviders(f.w.Workload, config.Defaults())
+		InstallProviders(f.w.Workload, c)
 	} else {
-		f.w.Install(config.Defaults())
+		f.w.Install(c)
 	}
 	return nil, nil
 }

@@ -212,7 +212,7 @@ func (w *Environment) ReactManagement(o *unstructured.Unstructured) {
 			w.Workload.Put(kubetest.Object("v1", "Node", "", name, Map{
 				"metadata": Map{"labels": Map{capi.ControlPlaneRole: ""}},
 				"spec":     Map{"taints": []any{Map{"key": situation.UninitializedTaint, "effect": "NoSchedule"}}},
-				"status": Map{"nodeInfo": Map{"kubeletVersion": "v1.32.2"},
+				"status": Map{"nodeInfo": Map{"kubeletVersion": config.Defaults().KubernetesVersion},
 					"addresses": []any{Map{"type": "InternalIP", "address": private}}},
 			}))
 		}
@@ -396,6 +396,12 @@ func (s *Buffer) String() string {
 func Configure(t *testing.T, c *config.Config, kv string) {
 	t.Helper()
 	key, value, _ := strings.Cut(kv, "=")
+	if set, known := config.Shipped().Set(value); known && key == "VERSIONS" {
+		if err := set.Apply(c, func(config.Variable) bool { return false }); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
 	for _, v := range config.Variables() {
 		if v.Name == key {
 			if err := v.Set(c, value); err != nil {

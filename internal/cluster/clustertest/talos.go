@@ -6,6 +6,7 @@ import (
 	"io"
 	"strings"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/client/talos"
 )
 
@@ -13,7 +14,7 @@ import (
 type HealthyTalos struct{}
 
 func (HealthyTalos) Ask(context.Context, talos.Route) (talos.Node, error) {
-	return talos.Node{Version: "v1.12.2", Etcd: "Running", Healthy: true}, nil
+	return talos.Node{Version: config.Defaults().TalosVersion, Etcd: "Running", Healthy: true}, nil
 }
 
 func (HealthyTalos) EtcdMembers(context.Context, talos.Route) ([]talos.EtcdMember, error) {

@@ -55,13 +55,13 @@ func TestPlaces(t *testing.T) {
 		want, says string
 	}{
 		"a new pool": {pool: config.WorkerPool{ServerType: "cx33,cpx32", Location: "nbg1,fsn1"},
-			want: "cx33 nbg1 talos-amd64-v1.12.2"},
+			want: "cx33 nbg1 talos-amd64-v1.13.9"},
 		"what it has": {pool: config.WorkerPool{ServerType: "cx33,cpx32", Location: "nbg1,fsn1"},
-			has: []string{"cpx32", "fsn1"}, want: "cpx32 fsn1 talos-amd64-v1.12.2"},
+			has: []string{"cpx32", "fsn1"}, want: "cpx32 fsn1 talos-amd64-v1.13.9"},
 		"what it has is configured no more": {pool: config.WorkerPool{ServerType: "cx33,cpx32", Location: "nbg1,fsn1"},
-			has: []string{"cx43", "hel1"}, want: "cx33 nbg1 talos-amd64-v1.12.2"},
+			has: []string{"cx43", "hel1"}, want: "cx33 nbg1 talos-amd64-v1.13.9"},
 		"its location alone is configured": {pool: config.WorkerPool{ServerType: "cx33", Location: "nbg1,fsn1"},
-			has: []string{"cpx32", "fsn1"}, want: "cx33 fsn1 talos-amd64-v1.12.2"},
+			has: []string{"cpx32", "fsn1"}, want: "cx33 fsn1 talos-amd64-v1.13.9"},
 		"an image of its own": {pool: config.WorkerPool{ServerType: "cax21", Image: "talos-own"},
 			want: "cax21 nbg1 talos-own"},
 		"an architecture without an image": {pool: config.WorkerPool{ServerType: "cax21"}, says: "IMAGE_ARCHITECTURES=arm64"},

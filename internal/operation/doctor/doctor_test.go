@@ -202,8 +202,19 @@ func TestDoctorPassesWorkerPools(t *testing.T) {
 	}
 	c.cfg.Workers = config.WorkerPools{{Name: "general", Replicas: 2}}
 	f := c.examine(t)["worker-pools"]
-	if f.Verdict != OK || f.Reason != "pool general: 2 servers of type cx33 in nbg1 from image talos-amd64-v1.12.2" {
+	if f.Verdict != OK || f.Reason != "pool general: 2 servers of type cx33 in nbg1 from image "+c.cfg.Image("amd64") {
 		t.Errorf("%+v", f)
+	}
+}
+
+// TestDoctorPassesPatchesInside: each minor version of Talos that may be configured takes them.
+func TestDoctorPassesPatchesInside(t *testing.T) {
+	for minor := 8; minor <= 13; minor++ {
+		c := newClinic(t)
+		c.cfg.TalosVersion = fmt.Sprintf("v1.%d.0", minor)
+		if f := c.examine(t)["patches"]; f.Verdict != OK {
+			t.Errorf("%s: %+v", c.cfg.TalosVersion, f)
+		}
 	}
 }
 
@@ -305,8 +316,8 @@ func TestDoctorFindsWhatIsNotWell(t *testing.T) {
 			cfg("CAPI_VERSION=v1.14.2")(t, c)
 			cfg("CAPH_VERSION=v1.1.8")(t, c)
 		}, "versions", Unknown, "Cluster API v1.14 was not tried"},
-		"kind's own default image": {cfg("KIND_NODE_IMAGE=kindest/node:v1.35.0"), "versions", Unknown,
-			"is tested with management clusters of Kubernetes v1.29 to v1.33, not with 1.35.0"},
+		"an old kind image": {cfg("KIND_NODE_IMAGE=kindest/node:v1.31.0"), "versions", Unknown,
+			"is tested with management clusters of Kubernetes v1.32 to v1.37, not with 1.31.0"},
 		"a kind image of long ago": {cfg("KIND_NODE_IMAGE=kindest/node:v1.19.0"), "versions", Failed, "v1.20 and newer"},
 		"ranges in each other":     {cfg("POD_CIDR=10.10.64.0/17"), "address-ranges", Failed, "podCidr"},
 		"a route into the network": {func(_ *testing.T,
@@ -400,8 +411,12 @@ func TestDoctorFindsWhatIsNotWell(t *testing.T) {
 			cfg("TALOS_VERSION=v1.11.0")(t, c)
 			cfg("KUBERNETES_VERSION=v1.29.0")(t, c)
 		}, "versions", Unknown, "not with v1.29.0"},
-		"a Talos that the machinery inside is not of": {cfg("TALOS_VERSION=v1.11.0"), "patches", Unknown,
-			"whether they fit v1.11.0"},
+		"a Talos that is newer than the machinery inside": {cfg("TALOS_VERSION=v1.14.0"), "patches", Unknown,
+			"whether they fit v1.14.0"},
+		"own patches, and an older Talos": {func(t *testing.T, c *clinic) {
+			cfg("TALOS_VERSION=v1.11.0")(t, c)
+			manifest("algorithm: round_robin", "algorithm: least_connections")(t, c)
+		}, "patches", Unknown, "whether they fit v1.11.0"},
 		"a Cilium version that is not known": {cfg("CILIUM_VERSION=1.16.0"), "versions", Unknown, "Cilium 1.16"},
 		"an unknown field": {manifest("    algorithm: round_robin\n", "    algorithm: round_robin\n    "+
 			"algorythm: x\n"), "schemas", Failed, "unknown field spec.controlPlaneLoadBalancer.algorythm"},
@@ -461,8 +476,8 @@ func TestDoctorFindsWhatIsNotWell(t *testing.T) {
 			c.store.Put("load_balancers", 62, schema.LoadBalancer{Name: "k8s-kube-apiserver-x7k2p"})
 		}, "names", Failed, "load balancer k8s-kube-apiserver-x7k2p (62)"},
 		"two images": {func(_ *testing.T, c *clinic) {
-			c.store.Put("images", 21, hetznertest.Image(21, "talos-amd64-v1.12.2", "x86", "available"))
-			c.store.Put("images", 22, hetznertest.Image(22, "talos-amd64-v1.12.2", "x86", "available"))
+			c.store.Put("images", 21, hetznertest.Image(21, c.cfg.Image("amd64"), "x86", "available"))
+			c.store.Put("images", 22, hetznertest.Image(22, c.cfg.Image("amd64"), "x86", "available"))
 		}, "image", Failed, "2 images"},
 		"a foreign network with our name": {func(_ *testing.T, c *clinic) {
 			c.store.Put("networks", 31, schema.Network{Name: "k8s", IPRange: "172.16.0.0/16"})

@@ -44,8 +44,8 @@ func TestCheckFiles(t *testing.T) {
 		"an even number": {manifest("replicas: ${CONTROL_PLANE_REPLICAS:=3}", "replicas: 2"), "  replicas: 2 # odd; the " +
 			"provider does not check", "2 replicas"},
 		"a version that is not served": {manifest("apiVersion: cluster.x-k8s.io/v1beta1\nkind: Cluster\n",
-			"apiVersion: cluster.x-k8s.io/v1beta2\nkind: Cluster\n"), "apiVersion: cluster.x-k8s.io/v1beta2",
-			"apiVersion is cluster.x-k8s.io/v1beta2, which neither"},
+			"apiVersion: cluster.x-k8s.io/v1beta3\nkind: Cluster\n"), "apiVersion: cluster.x-k8s.io/v1beta3",
+			"apiVersion is cluster.x-k8s.io/v1beta3, which neither"},
 		"a reference to one": {manifest("    apiVersion: infrastructure.cluster.x-k8s.io/v1beta1\n    kind: HetznerCluster",
 			"    apiVersion: infrastructure.cluster.x-k8s.io/v1beta2\n    kind: HetznerCluster"),
 			"    apiVersion: infrastructure.cluster.x-k8s.io/v1beta2",

@@ -37,7 +37,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	case path == "/readyz":
 		_, _ = io.WriteString(w, "ok")
 	case path == "/version":
-		reply(w, http.StatusOK, map[string]any{"major": "1", "minor": "32", "gitVersion": "v1.32.2"})
+		reply(w, http.StatusOK, map[string]any{"major": "1", "minor": "35", "gitVersion": "v1.35.4"})
 	case path == "/api" || path == "/apis" || strings.Count(path, "/") == 2 && strings.HasPrefix(path, "/api/") ||
 		strings.Count(path, "/") == 3 && strings.HasPrefix(path, "/apis/") || strings.Count(path, "/") == 2 &&
 		strings.HasPrefix(path, "/apis/"):

@@ -14,6 +14,7 @@ import (
 	xcrypto "github.com/siderolabs/crypto/x509"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/client/hetzner/hetznertest"
 	"github.com/slipway-k8s/slipway/internal/client/kube/kubetest"
 )
@@ -126,7 +127,7 @@ func (w *Environment) controlPlane(o *unstructured.Unstructured) {
 			"metadata": object{"labels": object{"node-role.kubernetes.io/control-plane": ""}},
 			"spec": object{"taints": []any{object{"key": "node.cloudprovider.kubernetes.io/uninitialized",
 				"effect": "NoSchedule"}}},
-			"status": object{"nodeInfo": object{"kubeletVersion": "v1.32.2"},
+			"status": object{"nodeInfo": object{"kubeletVersion": config.Defaults().KubernetesVersion},
 				"addresses": []any{object{"type": "InternalIP", "address": privateAddress(i)}}},
 		}))
 	}

@@ -35,16 +35,23 @@ func TestABackupSaysWhatItsClusterIsMadeOf(t *testing.T) {
 	}
 	several := config.Defaults()
 	several.ServerType, several.Spread = "cx33,cax31,cax21", config.SpreadLocation
-	newer := lostBackup(t)
-	newer.Contents.Header.Versions = map[string]string{"CAPI_VERSION": "v1.13.6", "CAPH_VERSION": "v1.1.8"}
-	if c, err := newer.Configure(config.Defaults()); err != nil || c.CAPIVersion != "v1.13.6" || c.CAPHVersion != "v1.1.8" ||
-		c.CABPTVersion != config.Defaults().CABPTVersion {
-		t.Errorf("of a core of the new line: %s, CAPH %s, CABPT %s, %v", c.CAPIVersion, c.CAPHVersion, c.CABPTVersion, err)
-	}
-	newer.Contents.Header.Versions = map[string]string{"CAPI_VERSION": "v1.10.2", "CAPH_VERSION": "v1.0.3"}
-	if c, err := newer.Configure(config.Defaults()); err != nil || c.CAPIVersion != config.Defaults().CAPIVersion ||
-		c.CAPHVersion != config.Defaults().CAPHVersion {
-		t.Errorf("within its line the configuration counts: %s, CAPH %s, %v", c.CAPIVersion, c.CAPHVersion, err)
+	guide := config.Defaults()
+	clustertest.Configure(t, &guide, "VERSIONS=guide")
+	for _, tt := range []struct {
+		configured              config.Config
+		core, caph              string // of the backup
+		wantCore, wantCAPH, has string
+	}{
+		{guide, "v1.13.6", "v1.1.8", "v1.13.6", "v1.1.8", "of a core of the new line"},
+		{config.Defaults(), "v1.10.2", "v1.0.3", "v1.10.2", "v1.0.3", "of a core of the old line"},
+		{guide, "v1.10.2", "v1.0.3", guide.CAPIVersion, guide.CAPHVersion, "within its line the configuration counts"},
+	} {
+		b := lostBackup(t)
+		b.Contents.Header.Versions = map[string]string{"CAPI_VERSION": tt.core, "CAPH_VERSION": tt.caph}
+		if c, err := b.Configure(tt.configured); err != nil || c.CAPIVersion != tt.wantCore || c.CAPHVersion != tt.wantCAPH ||
+			c.CABPTVersion != tt.configured.CABPTVersion {
+			t.Errorf("%s: %s, CAPH %s, CABPT %s, %v", tt.has, c.CAPIVersion, c.CAPHVersion, c.CABPTVersion, err)
+		}
 	}
 	if cfg, err = lostBackup(t).Configure(several); err != nil || cfg.ServerType != "cax21,cax31" ||
 		cfg.Spread != config.SpreadHost {
