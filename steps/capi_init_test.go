@@ -185,7 +185,7 @@ func TestProvidersAreNotReplaced(t *testing.T) {
 	old.CABPTVersion = "v0.6.0"
 	w.Install(old)
 	_, err := runPlan(t, w, w.Config(), flow.Memory(), nil)
-	if err == nil || !strings.Contains(err.Error(), "bootstrap-talos is installed at v0.6.0, not v0.6.11") {
+	if err == nil || !strings.Contains(err.Error(), "bootstrap-talos is installed at v0.6.0, not v0.6.12") {
 		t.Errorf("got %v", err)
 	}
 	if len(w.Inits) > 0 {
@@ -206,13 +206,13 @@ func TestClusterctlIsToldEverything(t *testing.T) {
 	o := w.Inits[0]
 	got := strings.Join(slices.Concat([]string{o.CoreProvider}, o.BootstrapProviders, o.ControlPlaneProviders,
 		o.InfrastructureProviders), " ")
-	if got != "cluster-api:v1.10.10 talos:v0.6.11 talos:v0.5.12 hetzner:v1.0.7" {
+	if got != "cluster-api:v1.13.6 talos:v0.6.12 talos:v0.5.13 hetzner:v1.1.8" {
 		t.Errorf("asked for %s", got)
 	}
 	for _, want := range []string{
-		"cluster-api/v1.10.10/core-components.yaml", "bootstrap-talos/v0.6.11/bootstrap-components.yaml",
-		"control-plane-talos/v0.5.12/control-plane-components.yaml",
-		"infrastructure-hetzner/v1.0.7/infrastructure-components.yaml",
+		"cluster-api/v1.13.6/core-components.yaml", "bootstrap-talos/v0.6.12/bootstrap-components.yaml",
+		"control-plane-talos/v0.5.13/control-plane-components.yaml",
+		"infrastructure-hetzner/v1.1.8/infrastructure-components.yaml",
 	} {
 		if !slices.Contains(w.ProviderURLs, cfg.ProviderRepository+"/"+want) {
 			t.Errorf("no provider comes from %s: %v", want, w.ProviderURLs)

@@ -44,14 +44,14 @@ func TestApplyTakesNoServerAwayUnasked(t *testing.T) {
 			"controlPlaneReplicas: 5", "--yes"}},
 		"upgraded with kubectl": {func(t *testing.T, w *clustertest.Environment, _ *config.Config) {
 			edited(t, w)
-			patchLive(w, clustertest.Map{"version": "v1.32.9"})
-		}, []string{"replaces all 3 servers of TalosControlPlane k8s-control-plane one after another: Kubernetes v1.32.9 → " +
-			"v1.32.2, a downgrade", "kubernetesVersion: v1.32.9"}},
+			patchLive(w, clustertest.Map{"version": "v1.35.9"})
+		}, []string{"replaces all 3 servers of TalosControlPlane k8s-control-plane one after another: Kubernetes v1.35.9 → " +
+			"v1.35.4, a downgrade", "kubernetesVersion: v1.35.9"}},
 		"another image": {func(t *testing.T, w *clustertest.Environment, c *config.Config) {
 			w.Hetzner.SetImages(hetznertest.Image(2, "other", "x86", "available"))
 			clustertest.Configure(t, c, "IMAGE_NAME=other")
 		}, []string{"replaces all 3 servers of TalosControlPlane k8s-control-plane one after another: server imageName " +
-			"talos-amd64-v1.12.2 → other (k8s-control-plane-0, k8s-control-plane-1, k8s-control-plane-2; new: " +
+			"talos-amd64-v1.13.9 → other (k8s-control-plane-0, k8s-control-plane-1, k8s-control-plane-2; new: " +
 			"k8s-control-plane-7d192-…): "}},
 		"another patch": {func(t *testing.T, _ *clustertest.Environment, c *config.Config) {
 			clustertest.Configure(t, c, "OIDC_ISSUER_URL=https://auth.example.com/")
@@ -112,9 +112,9 @@ func TestApplyTakesNoServerAwayUnasked(t *testing.T) {
 // A control plane goes up one minor version of Kubernetes after another and never down: consent does not change that.
 func TestVersionsThatNoConsentBrings(t *testing.T) {
 	for live, want := range map[string]string{
-		"v1.33.1": "Kubernetes has no way back from v1.33.1 to v1.32.2",
-		"v1.30.4": "from Kubernetes v1.30.4 to v1.32.2 a control plane goes through every minor version",
-		"v1.31.4": "",
+		"v1.36.1": "Kubernetes has no way back from v1.36.1 to v1.35.4",
+		"v1.33.4": "from Kubernetes v1.33.4 to v1.35.4 a control plane goes through every minor version",
+		"v1.34.4": "",
 	} {
 		w := clustertest.New(t)
 		if _, err := runPlan(t, w, w.Config(), flow.Memory(), nil); err != nil {

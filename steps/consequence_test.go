@@ -34,7 +34,7 @@ spec: {template: {spec: {type: cx33, imageName: "${IMAGE_NAME:=i}", publicNetwor
 apiVersion: bootstrap.cluster.x-k8s.io/v1alpha3
 kind: TalosConfigTemplate
 metadata: {name: k8s-workers, namespace: default}
-spec: {template: {spec: {generateType: worker, talosVersion: v1.12.2}}}
+spec: {template: {spec: {generateType: worker, talosVersion: v1.13.9}}}
 ---
 apiVersion: cluster.x-k8s.io/v1beta1
 kind: MachineDeployment
@@ -47,7 +47,7 @@ spec:
     metadata: {labels: {pool: workers}}
     spec:
       clusterName: k8s
-      version: ${KUBERNETES_VERSION:=v1.32.2}
+      version: ${KUBERNETES_VERSION:=v1.35.4}
       bootstrap: {configRef: {apiVersion: bootstrap.cluster.x-k8s.io/v1alpha3, kind: TalosConfigTemplate, name: k8s-workers}}
       infrastructureRef: {apiVersion: infrastructure.cluster.x-k8s.io/v1beta1, kind: HCloudMachineTemplate, name: k8s-workers}
 `
@@ -138,15 +138,15 @@ func TestConsequences(t *testing.T) {
 		}, nil, asIs, nil},
 		"another server type": {nil, asIs, never, []string{"SERVER_TYPE=cx43"}, asIs, []string{
 			"replaces all 3 servers of TalosControlPlane k8s-control-plane one after another: server type cx33 → cx43 " +
-				"(k8s-control-plane-a, k8s-control-plane-b, k8s-control-plane-c; new: k8s-control-plane-15451-…; about 12m)"}},
+				"(k8s-control-plane-a, k8s-control-plane-b, k8s-control-plane-c; new: k8s-control-plane-225d7-…; about 12m)"}},
 		"fewer servers": {[]string{"CONTROL_PLANE_REPLICAS=5"}, noPool, never, nil, noPool, []string{
 			"removes 2 of the 5 servers of TalosControlPlane k8s-control-plane: replicas 5 → 3 " +
 				"(of k8s-control-plane-a, k8s-control-plane-b, k8s-control-plane-c, k8s-control-plane-d, k8s-control-plane-e)"}},
 		"more servers": {nil, noPool, never, []string{"CONTROL_PLANE_REPLICAS=5"}, noPool, []string{
-			"adds 2 servers to TalosControlPlane k8s-control-plane: replicas 3 → 5 (new: k8s-control-plane-3b431-…; about 4m)"}},
-		"Kubernetes": {nil, asIs, never, []string{"KUBERNETES_VERSION=v1.33.1"}, asIs, []string{
-			"replaces all 3 servers of TalosControlPlane k8s-control-plane one after another: Kubernetes v1.32.2 → v1.33.1",
-			"replaces all 2 servers of MachineDeployment k8s-workers one after another: Kubernetes v1.32.2 → v1.33.1 " +
+			"adds 2 servers to TalosControlPlane k8s-control-plane: replicas 3 → 5 (new: k8s-control-plane-380b1-…; about 4m)"}},
+		"Kubernetes": {nil, asIs, never, []string{"KUBERNETES_VERSION=v1.36.1"}, asIs, []string{
+			"replaces all 3 servers of TalosControlPlane k8s-control-plane one after another: Kubernetes v1.35.4 → v1.36.1",
+			"replaces all 2 servers of MachineDeployment k8s-workers one after another: Kubernetes v1.35.4 → v1.36.1 " +
 				"(k8s-workers-a, k8s-workers-b; new: k8s-workers-…; about 8m)"}},
 		"a patch": {nil, noPool,
 			change("TalosControlPlane", "k8s-control-plane",
@@ -154,9 +154,9 @@ func TestConsequences(t *testing.T) {
 					"strategicPatches": []any{"machine: {}"}}}}}), nil, noPool,
 			[]string{`one after another: strategicPatches ["machine: {}"] → [10 items] (`}},
 		"a downgrade of what kubectl upgraded": {nil, noPool,
-			change("TalosControlPlane", "k8s-control-plane", clustertest.Map{"spec": clustertest.Map{"version": "v1.33.1"}}),
+			change("TalosControlPlane", "k8s-control-plane", clustertest.Map{"spec": clustertest.Map{"version": "v1.36.1"}}),
 			nil,
-			noPool, []string{"Kubernetes v1.33.1 → v1.32.2, a downgrade, which Kubernetes does not support"}},
+			noPool, []string{"Kubernetes v1.36.1 → v1.35.4, a downgrade, which Kubernetes does not support"}},
 		"a bigger load balancer": {nil, noPool, never, []string{"LOAD_BALANCER_TYPE=lb21"}, noPool, []string{
 			"changes HetznerCluster k8s in place: spec.controlPlaneLoadBalancer.type lb11 → lb21"}},
 		"another location": {nil, noPool, never, []string{"LOCATION=fsn1"}, noPool, []string{
@@ -179,8 +179,8 @@ func TestConsequences(t *testing.T) {
 			func(s string) string { return strings.Replace(s, "type: cx33", "type: cx43", 1) }, []string{
 				"replaces all 2 servers of MachineDeployment k8s-workers one after another: server type cx33 → cx43"}},
 		"a pool's configuration": {nil, asIs, never, nil,
-			func(s string) string { return strings.Replace(s, "talosVersion: v1.12.2", "talosVersion: v1.12.3", 1) }, []string{
-				"cannot change TalosConfigTemplate k8s-workers: spec.template.spec.talosVersion v1.12.2 → v1.12.3"}},
+			func(s string) string { return strings.Replace(s, "talosVersion: v1.13.9", "talosVersion: v1.13.10", 1) }, []string{
+				"cannot change TalosConfigTemplate k8s-workers: spec.template.spec.talosVersion v1.13.9 → v1.13.10"}},
 		"a pool goes": {nil, asIs, never, nil, noPool, []string{
 			"deletes MachineDeployment k8s-workers and its 2 servers: it is no longer in the manifests (k8s-workers-a, " +
 				"k8s-workers-b)"}},

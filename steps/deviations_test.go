@@ -96,14 +96,14 @@ func TestDeviations(t *testing.T) {
 	}{
 		"nothing":                          {},
 		"nothing, and the journal is lost": {forget: true},
-		"Kubernetes": {Configure: []string{"KUBERNETES_VERSION=v1.33.5"},
-			want: []string{"request: KUBERNETES_VERSION is v1.33.5 (argument KUBERNETES_VERSION=v1.33.5), and the cluster has " +
-				"v1.32.2"}},
-		"Kubernetes, and the journal is lost": {Configure: []string{"KUBERNETES_VERSION=v1.33.5"}, forget: true,
-			want: []string{"request: KUBERNETES_VERSION is v1.33.5 (argument KUBERNETES_VERSION=v1.33.5), and the cluster has " +
-				"v1.32.2"}},
-		"Kubernetes, which kubectl has upgraded": {Configure: []string{"KUBERNETES_VERSION=v1.33.5"},
-			live: clustertest.Map{"spec": clustertest.Map{"version": "v1.33.5"}}},
+		"Kubernetes": {Configure: []string{"KUBERNETES_VERSION=v1.36.5"},
+			want: []string{"request: KUBERNETES_VERSION is v1.36.5 (argument KUBERNETES_VERSION=v1.36.5), and the cluster has " +
+				"v1.35.4"}},
+		"Kubernetes, and the journal is lost": {Configure: []string{"KUBERNETES_VERSION=v1.36.5"}, forget: true,
+			want: []string{"request: KUBERNETES_VERSION is v1.36.5 (argument KUBERNETES_VERSION=v1.36.5), and the cluster has " +
+				"v1.35.4"}},
+		"Kubernetes, which kubectl has upgraded": {Configure: []string{"KUBERNETES_VERSION=v1.36.5"},
+			live: clustertest.Map{"spec": clustertest.Map{"version": "v1.36.5"}}},
 		"scaled with kubectl": {live: scaled,
 			want: []string{"drift: CONTROL_PLANE_REPLICAS is 3 (default), and the cluster has 5"}},
 		"scaled with kubectl, and the journal is lost": {live: scaled, forget: true,
@@ -113,10 +113,10 @@ func TestDeviations(t *testing.T) {
 		"scaled with kubectl, configured, and scaled again with kubectl": {live: clustertest.Map{"spec": clustertest.Map{"replicas": int64(7)}},
 			Configure: []string{"CONTROL_PLANE_REPLICAS=5"}, seen: `{"CONTROL_PLANE_REPLICAS":"5"}`,
 			want: []string{"drift: CONTROL_PLANE_REPLICAS is 5 (argument CONTROL_PLANE_REPLICAS=5), and the cluster has 7"}},
-		"servers": {Configure: []string{"SERVER_TYPE=cx43", "TALOS_VERSION=v1.12.3", "IMAGE_NAME=mine"}, want: []string{
+		"servers": {Configure: []string{"SERVER_TYPE=cx43", "TALOS_VERSION=v1.13.10", "IMAGE_NAME=mine"}, want: []string{
 			"request: SERVER_TYPE is cx43 (argument SERVER_TYPE=cx43), and the cluster has cx33",
 			"request: IMAGE_NAME is mine (argument IMAGE_NAME=mine), and the cluster has (none)",
-			"request: TALOS_VERSION is v1.12.3 (argument TALOS_VERSION=v1.12.3), and the cluster has v1.12.2",
+			"request: TALOS_VERSION is v1.13.10 (argument TALOS_VERSION=v1.13.10), and the cluster has v1.13.9",
 		}},
 		"network": {Configure: []string{"LOCATION=fsn1", "LOAD_BALANCER_TYPE=lb21", "NETWORK_CIDR=10.0.0.0/8",
 			"POD_CIDR=10.11.0.0/16"}, want: []string{
@@ -130,9 +130,9 @@ func TestDeviations(t *testing.T) {
 				"has (none)",
 			"request: OIDC_CLIENT_ID is k8s (argument OIDC_CLIENT_ID=k8s), and the cluster has (none)",
 		}},
-		"providers": {Configure: []string{"CAPH_VERSION=v1.0.8", "CAPI_VERSION=v1.10.11"}, want: []string{
-			"request: CAPI_VERSION is v1.10.11 (argument CAPI_VERSION=v1.10.11), and the cluster has v1.10.10",
-			"request: CAPH_VERSION is v1.0.8 (argument CAPH_VERSION=v1.0.8), and the cluster has v1.0.7",
+		"providers": {Configure: []string{"CAPH_VERSION=v1.1.9", "CAPI_VERSION=v1.13.7"}, want: []string{
+			"request: CAPI_VERSION is v1.13.7 (argument CAPI_VERSION=v1.13.7), and the cluster has v1.13.6",
+			"request: CAPH_VERSION is v1.1.9 (argument CAPH_VERSION=v1.1.9), and the cluster has v1.1.8",
 		}},
 		"what is not of the cluster": {Configure: []string{"RELEASE_TIMEOUT=20m", "BACKUP_TO=elsewhere",
 			"FIREWALL_ALLOW=192.0.2.0/24"}},
@@ -147,10 +147,10 @@ func TestDeviations(t *testing.T) {
 				"k8s-control-plane in place: " +
 				"spec.rolloutStrategy.rollingUpdate.maxSurge 0 → 1",
 		}},
-		"Kubernetes, in a manifest of one's own": {Configure: []string{"KUBERNETES_VERSION=v1.33.5"},
-			file: strings.ReplaceAll(string(cluster), "${KUBERNETES_VERSION:=v1.32.2}", `"${KUBERNETES_VERSION}"`),
-			want: []string{"request: KUBERNETES_VERSION is v1.33.5 (argument KUBERNETES_VERSION=v1.33.5), and the cluster has " +
-				"v1.32.2"}},
+		"Kubernetes, in a manifest of one's own": {Configure: []string{"KUBERNETES_VERSION=v1.36.5"},
+			file: strings.ReplaceAll(string(cluster), "${KUBERNETES_VERSION:=v1.35.4}", `"${KUBERNETES_VERSION}"`),
+			want: []string{"request: KUBERNETES_VERSION is v1.36.5 (argument KUBERNETES_VERSION=v1.36.5), and the cluster has " +
+				"v1.35.4"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -197,7 +197,7 @@ func TestDeviations(t *testing.T) {
 func TestDeviationsSayWhatToDo(t *testing.T) {
 	w, journal := selfManaged(t)
 	cfg := w.Config()
-	for _, value := range []string{"KUBERNETES_VERSION=v1.33.5", "LOCATION=fsn1", "CAPH_VERSION=v1.0.8"} {
+	for _, value := range []string{"KUBERNETES_VERSION=v1.36.5", "LOCATION=fsn1", "CAPH_VERSION=v1.1.9"} {
 		clustertest.Configure(t, &cfg, value)
 	}
 	w.Management.Change(clustertest.CACPPT, "TalosControlPlane", config.DefaultNamespace, "k8s-control-plane",
@@ -208,8 +208,8 @@ func TestDeviationsSayWhatToDo(t *testing.T) {
 			"bootstrap.yaml"},
 		{"CONTROL_PLANE_REPLICAS", "to change the cluster: bootstrap scale control-plane 3",
 			"to keep it: controlPlaneReplicas: 5 in bootstrap.yaml"},
-		{"KUBERNETES_VERSION", "to change the cluster: bootstrap upgrade", "kubernetesVersion: v1.32.2 in bootstrap.yaml"},
-		{"CAPH_VERSION", "to change the cluster: bootstrap upgrade", "caphVersion: v1.0.7 in bootstrap.yaml"},
+		{"KUBERNETES_VERSION", "to change the cluster: bootstrap upgrade", "kubernetesVersion: v1.35.4 in bootstrap.yaml"},
+		{"CAPH_VERSION", "to change the cluster: bootstrap upgrade", "caphVersion: v1.1.8 in bootstrap.yaml"},
 	} {
 		if i >= len(all) {
 			t.Fatalf("only %d deviations", len(all))

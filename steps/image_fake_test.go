@@ -24,7 +24,7 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-const testImage = "talos-amd64-v1.12.2"
+const testImage = "talos-amd64-v1.13.9"
 
 // studio is a Hetzner project in which runs make images.
 type studio struct {

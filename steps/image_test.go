@@ -37,7 +37,7 @@ func TestImageIsMade(t *testing.T) {
 			t.Errorf("label %s is %q, want %q", key, made.Labels[key], want)
 		}
 	}
-	if made.Architecture != "x86" || made.DiskSize != 40 || made.Description != "Talos Linux v1.12.2 amd64" {
+	if made.Architecture != "x86" || made.DiskSize != 40 || made.Description != "Talos Linux v1.13.9 amd64" {
 		t.Errorf("made %+v", made) // on cx23: the smallest disk, and not the cheaper one that is about to vanish
 	}
 	before := len(s.Writes())
@@ -51,7 +51,7 @@ func TestImageForBothArchitectures(t *testing.T) {
 	s := newStudio(t)
 	s.cfg.ServerType, s.cfg.ImageArchitectures = "cax21", "amd64, arm64"
 	image := s.mustRun()
-	if image.Name != "talos-arm64-v1.12.2" || len(image.Others) != 1 || image.Others[0].Name != testImage ||
+	if image.Name != "talos-arm64-v1.13.9" || len(image.Others) != 1 || image.Others[0].Name != testImage ||
 		len(s.Images()) != 2 {
 		t.Errorf("made %+v; the project has %+v", image, s.Images())
 	}

@@ -24,9 +24,9 @@ type leftTalos struct {
 
 func (l leftTalos) Ask(_ context.Context, r talos.Route) (talos.Node, error) {
 	if r.Endpoint == "127.0.1.1" {
-		return talos.Node{Version: "v1.12.2", Etcd: "Finished"}, nil
+		return talos.Node{Version: "v1.13.9", Etcd: "Finished"}, nil
 	}
-	return talos.Node{Version: "v1.12.2", Etcd: "Running", Healthy: true}, nil
+	return talos.Node{Version: "v1.13.9", Etcd: "Running", Healthy: true}, nil
 }
 
 func (l leftTalos) EtcdMembers(context.Context, talos.Route) (members []talos.EtcdMember, err error) {

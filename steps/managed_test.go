@@ -123,7 +123,7 @@ func TestReleasesWithoutAJournalAfterThePivot(t *testing.T) {
 func TestImageAfterThePivot(t *testing.T) {
 	w, journal := afterPivot(t)
 	cfg := w.Config()
-	clustertest.Configure(t, &cfg, "TALOS_VERSION=v1.12.3")
+	clustertest.Configure(t, &cfg, "TALOS_VERSION=v1.13.10")
 	plan, err := New(cfg, w.Tools())
 	if err != nil {
 		t.Fatal(err)

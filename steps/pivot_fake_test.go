@@ -123,7 +123,7 @@ func (w *pivotWorld) fill() {
 	tcp := put(clustertest.CACPPT, "TalosControlPlane", "k8s-control-plane", ofCluster,
 		clustertest.Map{"spec": clustertest.Map{"replicas": 1}})
 	m := put(clustertest.CAPI, "Machine", "m1", owner("TalosControlPlane", clustertest.CACPPT, tcp),
-		clustertest.Map{"spec": clustertest.Map{"version": "v1.32.2"}})
+		clustertest.Map{"spec": clustertest.Map{"version": "v1.35.4"}})
 	put(clustertest.CAPH, "HCloudMachine", "m1", owner("Machine", clustertest.CAPI, m),
 		clustertest.Map{"spec": clustertest.Map{"providerID": "hcloud://100"}})
 	put("v1", "Secret", "k8s-ca", ofCluster, clustertest.Map{"data": clustertest.Map{"tls.key": "a2V5"}})

@@ -373,7 +373,7 @@ func TestPivotNoticesWhatDiffers(t *testing.T) {
 		t.Error("unpaused although something differs")
 	}
 	w.target.Change(clustertest.CAPI, "Machine", config.DefaultNamespace, "m1",
-		clustertest.Map{"spec": clustertest.Map{"version": "v1.32.2"}})
+		clustertest.Map{"spec": clustertest.Map{"version": "v1.35.4"}})
 	if _, err := w.pivot(t); err != nil {
 		t.Fatal(err)
 	}

@@ -151,7 +151,7 @@ func TestTemplateNameFollowsItsContent(t *testing.T) {
 	if one.Template != again.Template || !regexp.MustCompile(`^k8s-control-plane-[0-9a-f]{5}$`).MatchString(one.Template) {
 		t.Errorf("the name %q is not stable, now %q", one.Template, again.Template)
 	}
-	for _, kv := range []string{"SERVER_TYPE=cx43", "TALOS_VERSION=v1.12.3"} {
+	for _, kv := range []string{"SERVER_TYPE=cx43", "TALOS_VERSION=v1.13.10"} {
 		other := withIP(t, planner(t, "", kv))
 		if other.Template == one.Template {
 			t.Errorf("%s keeps the template's name %s, whose spec is immutable", kv, one.Template)
@@ -161,7 +161,7 @@ func TestTemplateNameFollowsItsContent(t *testing.T) {
 			t.Errorf("the control plane refers to %s instead of %s", ref, other.Template)
 		}
 	}
-	if other := withIP(t, planner(t, "", "KUBERNETES_VERSION=v1.32.3")); other.Template != one.Template {
+	if other := withIP(t, planner(t, "", "KUBERNETES_VERSION=v1.35.3")); other.Template != one.Template {
 		t.Error("a new Kubernetes version renames the template")
 	}
 }

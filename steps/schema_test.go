@@ -20,42 +20,38 @@ import (
 // TestManifestsFollowTheSchemas validates every rendered object by the CRD by which its API server will validate it,
 // and refuses fields that would be dropped in silence.
 func TestManifestsFollowTheSchemas(t *testing.T) {
-	sets := map[string][]byte{
-		"Cluster API": clusterAPISchemas(t), "CAPH": schemas(t, "caph-v1.0.7"), "CACPPT": schemas(t, "cacppt-v0.5.13"),
-		"CABPT": schemas(t, "cabpt-v0.6.12"),
-	}
-	kinds := map[string]string{
-		"Cluster": "Cluster API", "MachineHealthCheck": "Cluster API", "HetznerCluster": "CAPH",
-		"HCloudMachineTemplate": "CAPH",
-		"TalosControlPlane":     "CACPPT",
-	}
+	all := map[string][]byte{"Cluster API": clusterAPISchemas(t), "CACPPT": schemas(t, "cacppt-v0.5.13"),
+		"CABPT": schemas(t, "cabpt-v0.6.12")}
+	of := map[string]string{"Cluster": "Cluster API", "MachineHealthCheck": "Cluster API", "HetznerCluster": "CAPH",
+		"HCloudMachineTemplate": "CAPH", "TalosControlPlane": "CACPPT", "TalosConfig": "CABPT"}
 	b := planner(t, "", "OIDC_ISSUER_URL=https://auth.example.com/", "OIDC_CLIENT_ID=kubernetes")
 	two, err := render.Manifests(b.cfg, b.sources, render.ManifestVariables(b.sources, "talos", "eu-central", render.Endpoint{}))
 	if err != nil {
 		t.Fatal(err)
 	}
 	objects := append(withIP(t, b).Now, two.Now...)
-	for _, o := range objects {
-		t.Run(o.GetKind(), func(t *testing.T) {
-			crds, known := sets[kinds[o.GetKind()]]
-			if !known {
-				t.Fatal("no schema is known for this kind")
-			}
-			hold(t, o, crds)
-		})
-	}
 	// The control plane's inner configuration is a TalosConfigSpec, which CABPT has a CRD for.
-	t.Run("TalosConfig", func(t *testing.T) {
-		spec, _, err := unstructured.NestedMap(find(t, objects, "TalosControlPlane").Object, "spec", "controlPlaneConfig",
-			"controlplane")
-		if err != nil {
-			t.Fatal(err)
+	spec, _, err := unstructured.NestedMap(find(t, objects, "TalosControlPlane").Object, "spec", "controlPlaneConfig",
+		"controlplane")
+	if err != nil {
+		t.Fatal(err)
+	}
+	objects = append(objects, &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "bootstrap.cluster.x-k8s.io/v1alpha3", "kind": "TalosConfig", "metadata": map[string]any{"name": "x"},
+		"spec": spec,
+	}})
+	for _, caph := range []string{"caph-v1.0.7", "caph-v1.1.8"} {
+		all["CAPH"] = schemas(t, caph)
+		for _, o := range objects {
+			t.Run(caph+"/"+o.GetKind(), func(t *testing.T) {
+				crds, known := all[of[o.GetKind()]]
+				if !known {
+					t.Fatal("no schema is known for this kind")
+				}
+				hold(t, o, crds)
+			})
 		}
-		hold(t, &unstructured.Unstructured{Object: map[string]any{
-			"apiVersion": "bootstrap.cluster.x-k8s.io/v1alpha3", "kind": "TalosConfig", "metadata": map[string]any{"name": "x"},
-			"spec": spec,
-		}}, sets["CABPT"])
-	})
+	}
 }
 
 // hold validates an object by its kind's CRD, among the given ones.
@@ -115,14 +111,14 @@ func clusterAPISchemas(t *testing.T) []byte {
 	return all.Bytes()
 }
 
-// The copies are of the versions that the defaults and the lab are made for.
+// The copies are of the versions of the set guide, of the default set and of the lab.
 func TestCopiedSchemasAreOfTheVersionsInUse(t *testing.T) {
 	lab, err := os.ReadFile("../lab/go.mod")
 	if err != nil {
 		t.Fatal(err)
 	}
 	files, err := filepath.Glob("testdata/crds/*.gz")
-	if err != nil || len(files) != 3 {
+	if err != nil || len(files) != 4 {
 		t.Fatalf("%v, %v", files, err)
 	}
 	modules := map[string]string{
@@ -133,7 +129,8 @@ func TestCopiedSchemasAreOfTheVersionsInUse(t *testing.T) {
 		name, version, _ := strings.Cut(strings.TrimSuffix(filepath.Base(file), ".yaml.gz"), "-")
 		inUse := strings.Contains(string(lab), modules[name]+version+" ")
 		if name == "caph" {
-			inUse = version == config.Defaults().CAPHVersion
+			guide, _ := config.Shipped().Set("guide")
+			inUse = version == config.Defaults().CAPHVersion || version == guide.Versions["CAPH_VERSION"]
 		}
 		if !inUse {
 			t.Errorf("%s is not of the version in use: replace it as testdata/crds/README.md says", file)

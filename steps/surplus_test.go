@@ -40,7 +40,7 @@ func (e *emptyTalos) HasEtcdData(_ context.Context, r talos.Route) (bool, error)
 }
 
 func (e *emptyTalos) Ask(_ context.Context, r talos.Route) (talos.Node, error) {
-	return talos.Node{Version: "v1.12.2", Etcd: cmp.Or(e.state[r.Endpoint], "Preparing")}, nil
+	return talos.Node{Version: "v1.13.9", Etcd: cmp.Or(e.state[r.Endpoint], "Preparing")}, nil
 }
 
 var (
@@ -70,7 +70,7 @@ func newSurplus(t *testing.T) surplusWorld {
 	w.Management.Put(kubetest.Object("v1", "Secret", config.DefaultNamespace, "k8s-talosconfig",
 		clustertest.Map{"data": clustertest.Map{"talosconfig": w.Talosconfig}}))
 	w.Management.Change(clustertest.CACPPT, "TalosControlPlane", config.DefaultNamespace, "k8s-control-plane", clustertest.Map{
-		"spec": clustertest.Map{"version": "v1.32.2", "infrastructureTemplate": clustertest.Map{"name": "template"},
+		"spec": clustertest.Map{"version": "v1.35.4", "infrastructureTemplate": clustertest.Map{"name": "template"},
 			"controlPlaneConfig": clustertest.Map{ // as the providers write it
 				"controlplane": clustertest.Map{"generateType": "controlplane", "talosVersion": "v1.12",
 					"hostname": clustertest.Map{}},
@@ -98,7 +98,7 @@ func (w surplusWorld) machine(i int) {
 		clustertest.Map{"metadata": meta,
 			"spec": clustertest.Map{"infrastructureRef": clustertest.Map{"name": name},
 				"bootstrap":  clustertest.Map{"configRef": clustertest.Map{"name": name}},
-				"providerID": fmt.Sprintf("hcloud://%d", i), "version": "v1.32.2"},
+				"providerID": fmt.Sprintf("hcloud://%d", i), "version": "v1.35.4"},
 			"status": clustertest.Map{"addresses": []any{clustertest.Map{"type": "ExternalIP", "address": address}}}}))
 	w.Environment.Management.Put(kubetest.Object(clustertest.CAPH, "HCloudMachine", config.DefaultNamespace, name,
 		clustertest.Map{"metadata": meta,
@@ -136,10 +136,10 @@ func (w surplusWorld) serverless(name string) {
 
 // replacing has the provider replace all servers but the newest: their Kubernetes is another than wanted.
 func (w surplusWorld) replacing() {
-	w.tcp(clustertest.Map{"spec": clustertest.Map{"version": "v1.33.0"},
+	w.tcp(clustertest.Map{"spec": clustertest.Map{"version": "v1.36.0"},
 		"status": clustertest.Map{"conditions": []any{resizing, rollingOut}}})
 	w.Environment.Management.Change(clustertest.CAPI, "Machine", config.DefaultNamespace, "m4",
-		clustertest.Map{"spec": clustertest.Map{"version": "v1.33.0"}})
+		clustertest.Map{"spec": clustertest.Map{"version": "v1.36.0"}})
 }
 
 func (w surplusWorld) watcher() *surplus {
@@ -185,7 +185,7 @@ func TestSurplusIsTakenAway(t *testing.T) {
 		"the oldest of those that are replaced":     {surplusWorld.replacing, "m2 m3 m4"},
 		"of those that are replaced the serverless": {func(w surplusWorld) { w.replacing(); w.serverless("m2") }, "m1 m3 m4"},
 		"of an older version": {change("Machine", clustertest.CAPI, "m3",
-			clustertest.Map{"spec": clustertest.Map{"version": "v1.31.0"}}), "m1 m2 m4"},
+			clustertest.Map{"spec": clustertest.Map{"version": "v1.34.0"}}), "m1 m2 m4"},
 		"with another server": {change("HCloudMachine", clustertest.CAPH, "m3",
 			clustertest.Map{"metadata": clustertest.Map{"annotations": clustertest.Map{capi.ClonedFromAnnotation: "other"}}}),
 			"m1 m2 m4"},

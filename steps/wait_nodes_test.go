@@ -27,7 +27,7 @@ func goodNode() *corev1.Node {
 		ObjectMeta: metav1.ObjectMeta{Name: "a", Labels: map[string]string{capi.ControlPlaneRole: ""}},
 		Spec:       corev1.NodeSpec{ProviderID: "hcloud://1"},
 		Status: corev1.NodeStatus{
-			NodeInfo:   corev1.NodeSystemInfo{KubeletVersion: "v1.32.2"},
+			NodeInfo:   corev1.NodeSystemInfo{KubeletVersion: "v1.35.4"},
 			Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}},
 			Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "fd00::1"},
 				{Type: corev1.NodeInternalIP, Address: "10.10.64.2"}},
@@ -61,13 +61,13 @@ func TestNodeProblems(t *testing.T) {
 		"address of another net": {func(n *corev1.Node) { n.Status.Addresses[1].Address = "192.168.0.5" },
 			"not in the network 10.10.0.0/16"},
 		"no address": {func(n *corev1.Node) { n.Status.Addresses = nil }, "not in the network"},
-		"old version in a rollout": {func(n *corev1.Node) { n.Status.NodeInfo.KubeletVersion = "v1.31.0" },
-			"v1.31.0 instead of v1.32.2"},
+		"old version in a rollout": {func(n *corev1.Node) { n.Status.NodeInfo.KubeletVersion = "v1.34.0" },
+			"v1.34.0 instead of v1.35.4"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := goodNode()
 			tt.change(n)
-			got := strings.Join(situation.NodeProblems(n, servers, netip.MustParsePrefix("10.10.0.0/16"), "v1.32.2"), ", ")
+			got := strings.Join(situation.NodeProblems(n, servers, netip.MustParsePrefix("10.10.0.0/16"), "v1.35.4"), ", ")
 			if tt.want == "" && got != "" || !strings.Contains(got, tt.want) {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}
@@ -138,7 +138,7 @@ func TestRollHasToAgree(t *testing.T) {
 		})
 	}
 	good := rollout.State{
-		Replicas: 1, Version: "v1.32.2", Nodes: []corev1.Node{*goodNode()},
+		Replicas: 1, Version: "v1.35.4", Nodes: []corev1.Node{*goodNode()},
 		Machines: []unstructured.Unstructured{machine("m", "a")}, Servers: []hetzner.Server{{ID: 1, Name: "a"}},
 	}
 	if missing := good.Missing("10.10.0.0/16"); len(missing) > 0 {

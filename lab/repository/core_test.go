@@ -23,14 +23,14 @@ import (
 // A lab offers each core that it has, also one that it is given while it runs, and the newer one's definitions serve
 // both versions of the API.
 func TestCoresSideBySide(t *testing.T) {
-	bin, newer := planetest.Bin(t), planetest.Core(t, "v1.13")
+	bin, older := planetest.Bin(t), planetest.Core(t, "v1.10")
 	dir := t.TempDir()
-	contents, err := Write(t.Context(), dir, Options{Bin: bin, Core: []string{bin}})
+	contents, err := Write(t.Context(), dir, Options{Bin: bin, Core: []string{older}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	first := contents.Versions["CAPI"]
-	both, err := contents.WithCore(t.Context(), []string{bin, newer})
+	both, err := contents.WithCore(t.Context(), []string{older, bin})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -186,7 +186,7 @@ func TestCluster(t *testing.T) {
 			config.Host = "https://" + f.public(i+1) + ":6443" // with a certificate that is good for it
 			await(t, patience, "its public address to be served, too", func() error {
 				v, err := clientOf(t, config).Discovery().ServerVersion()
-				if err == nil && !strings.HasPrefix(v.GitVersion, "v1.32.") {
+				if err == nil && !strings.HasPrefix(v.GitVersion, "v1.35.") {
 					err = fmt.Errorf("it is %s", v.GitVersion)
 				}
 				return err

@@ -30,7 +30,7 @@ import (
 )
 
 const (
-	kubernetesVersion = "1.32.2"
+	kubernetesVersion = "1.35.4"
 	clusterName       = "rehearsal"
 )
 
@@ -51,7 +51,7 @@ func newFixture(t testing.TB) *fixture {
 		t.Fatal(err)
 	}
 	f := &fixture{t: t, second: int(free.As4()[1])}
-	contract, err := config.ParseContractFromVersion("v1.12")
+	contract, err := config.ParseContractFromVersion("v1.13")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"testing"
@@ -21,60 +22,93 @@ import (
 	"github.com/slipway-k8s/slipway/lab/proc"
 )
 
-// Bin returns the folder of the lab's programs: SLIPWAY_LAB_BIN, or the newest that `lab build` made in the user's
-// cache of all programs. Where there is none the test is skipped, and fails on a machine that claims to be CI.
+// The versions of the default set (config/versions.yaml), which `lab build` makes.
+const (
+	kubernetesMinor = "v1.35"
+	coreMinor       = "v1.13"
+)
+
+// Bin returns a folder of the lab's programs: SLIPWAY_LAB_BIN, or links to those of the default version set that
+// `lab build` made in the user's cache. Where they are not there the test is skipped, and fails on a machine that claims
+// to be CI.
 func Bin(t testing.TB) string {
 	t.Helper()
 	if dir := os.Getenv("SLIPWAY_LAB_BIN"); dir != "" {
 		return dir
 	}
-	if cache, err := os.UserCacheDir(); err == nil {
-		if dir := newest(filepath.Join(cache, "slipway", "lab", "*", "bin"), plane.ProgramEtcd, "kube-apiserver",
-			"cluster-api"); dir != "" {
-			return dir
+	dir := t.TempDir()
+	for _, from := range []string{built(plane.ProgramEtcd, "", ""), built("kube-apiserver", "k8s.io/kubernetes", kubernetesMinor),
+		built("cluster-api", "sigs.k8s.io/cluster-api", coreMinor)} {
+		if from == "" {
+			const missing = "the lab's programs are not built: run `go run ./cmd/bootstrap lab build`, or set " +
+				"SLIPWAY_LAB_BIN to their folder"
+			if os.Getenv("CI") != "" {
+				t.Fatal(missing)
+			}
+			t.Skip(missing)
 		}
+		link(t, from, dir)
 	}
-	const missing = "the lab's programs are not built: run `go run ./cmd/bootstrap lab build`, or set SLIPWAY_LAB_BIN " +
-		"to their folder"
-	if os.Getenv("CI") != "" {
-		t.Fatal(missing)
-	}
-	t.Skip(missing)
-	return ""
+	return dir
 }
 
 // Core returns the folder of the program of Cluster API's core of a minor ("v1.13") that `lab build` made. Where there
 // is none the test is skipped.
 func Core(t testing.TB, minor string) string {
 	t.Helper()
-	if cache, err := os.UserCacheDir(); err == nil {
-		folders, _ := filepath.Glob(filepath.Join(cache, "slipway", "lab", "*", "bin")) // the only error is a bad pattern
-		for _, folder := range folders {
-			info, err := buildinfo.ReadFile(filepath.Join(folder, "cluster-api"))
-			if err == nil && strings.HasPrefix(info.Main.Version, minor+".") {
-				return folder
-			}
-		}
+	folder := built("cluster-api", "sigs.k8s.io/cluster-api", minor)
+	if folder == "" {
+		t.Skipf("Cluster API %s is not built: run `go run ./cmd/bootstrap lab build CAPI_VERSION=%s.0`", minor, minor)
 	}
-	t.Skipf("Cluster API %s is not built: run `go run ./cmd/bootstrap lab build CAPI_VERSION=%s.0`", minor, minor)
-	return ""
+	return folder
 }
 
-// newest returns the folder that the pattern matches and that has some files, the one in which the first is the
-// youngest.
-func newest(pattern string, files ...string) (dir string) {
+// built is the folder of the user's cache with the youngest program that was built of a minor version of a module; of
+// any module and version where module is empty. It is empty where there is none.
+func built(program, module, minor string) (folder string) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return ""
+	}
 	var youngest time.Time
-	folders, _ := filepath.Glob(pattern) // the only error is a bad pattern
-	for _, folder := range folders {
-		has := !slices.ContainsFunc(files, func(file string) bool {
-			_, err := os.Stat(filepath.Join(folder, file))
-			return err != nil
-		})
-		if info, err := os.Stat(filepath.Join(folder, files[0])); has && err == nil && info.ModTime().After(youngest) {
-			dir, youngest = folder, info.ModTime()
+	programs, _ := filepath.Glob(filepath.Join(cache, "slipway", "lab", "*", "bin", program)) // the only error is a bad pattern
+	for _, path := range programs {
+		is, err := buildinfo.ReadFile(path)
+		if err != nil || module != "" && !slices.ContainsFunc(append(is.Deps, &is.Main), func(m *debug.Module) bool {
+			return m.Path == module && strings.HasPrefix(m.Version, minor+".")
+		}) {
+			continue
+		}
+		if info, err := os.Stat(path); err == nil && info.ModTime().After(youngest) {
+			folder, youngest = filepath.Dir(path), info.ModTime()
 		}
 	}
-	return dir
+	return folder
+}
+
+// link links what a folder has into another one, in place of what that has of the same name. Folders are made anew.
+func link(t testing.TB, from, to string) {
+	t.Helper()
+	entries, err := os.ReadDir(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		source, target := filepath.Join(from, e.Name()), filepath.Join(to, e.Name())
+		if e.Name() == "modules" || filepath.Base(from) == "modules" { // of providers, each below its host
+			if err := os.MkdirAll(target, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			link(t, source, target)
+			continue
+		}
+		if err := os.RemoveAll(target); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(source, target); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // Address returns an address of 127.0.0.0/8 on which no control plane listens, outside of what labs use.
