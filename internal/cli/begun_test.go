@@ -33,22 +33,22 @@ func TestAnUpgradeThatWasCutOffComesFirst(t *testing.T) {
 	}
 	q.manageItself(t)
 	if err := upgrade.Begin(q.state().Files(),
-		upgrade.Examination{From: upgrade.Versions{"KUBERNETES_VERSION": "v1.32.2"},
-			To: upgrade.Versions{"KUBERNETES_VERSION": "v1.33.5"}, Stages: []upgrade.Stage{{Name: "kubernetes-1-33-5"}}},
-		upgrade.Said{Again: []string{"upgrade", "KUBERNETES_VERSION=v1.33.5"}}); err != nil {
+		upgrade.Examination{From: upgrade.Versions{"KUBERNETES_VERSION": "v1.35.4"},
+			To: upgrade.Versions{"KUBERNETES_VERSION": "v1.36.5"}, Stages: []upgrade.Stage{{Name: "kubernetes-1-36-5"}}},
+		upgrade.Said{Again: []string{"upgrade", "KUBERNETES_VERSION=v1.36.5"}}); err != nil {
 		t.Fatal(err)
 	}
-	code, said := q.command(t, "all", "KUBERNETES_VERSION=v1.33.5") // the cluster has v1.32.2
+	code, said := q.command(t, "all", "KUBERNETES_VERSION=v1.36.5") // the cluster has v1.35.4
 	if code != ExitUsage || strings.Contains(said, "and the cluster has") {
 		t.Errorf("a run that asks for what the upgrade brings: exit %d\n%s", code, said)
 	}
 	wantSaid(t, "the run", said, "begun and has not ended brings KUBERNETES_VERSION to the cluster: resume it first")
 
 	q.Management.Change(controlPlaneKind, "TalosControlPlane", config.DefaultNamespace, "k8s-control-plane",
-		map[string]any{"spec": map[string]any{"version": "v1.33.5"},
+		map[string]any{"spec": map[string]any{"version": "v1.36.5"},
 			"metadata": map[string]any{"annotations": map[string]any{
 				"cluster.x-k8s.io/paused": "true", "slipway.dev/upgrade-held": "true"}}})
-	const cut, again = "was cut off before stage kubernetes-1-33-5", "bootstrap upgrade KUBERNETES_VERSION=v1.33.5 "
+	const cut, again = "was cut off before stage kubernetes-1-36-5", "bootstrap upgrade KUBERNETES_VERSION=v1.36.5 "
 	code, said = q.command(t, "status")
 	if code != ExitDone || !strings.HasPrefix(said, "an upgrade to ") || strings.Contains(said, "remove spec.paused") ||
 		strings.Contains(said, "and the cluster has") {
@@ -100,11 +100,11 @@ func TestAScalingThatWasCutOffIsRecorded(t *testing.T) {
 
 // The command that resumes an upgrade has the versions that were given to it, also those of the environment.
 func TestUpgradeAgain(t *testing.T) {
-	given := []settings.Assignment{settings.Assign("KUBERNETES_VERSION", "v1.33.5"),
+	given := []settings.Assignment{settings.Assign("KUBERNETES_VERSION", "v1.36.5"),
 		settings.Assign("SERVER_TYPE", "cx43")}
 	environment := map[string]string{"TALOS_VERSION": "v1.13.9", "LOCATION": "nbg1"}
 	for want, o := range map[string]upgradeOptions{
-		"upgrade TALOS_VERSION=v1.13.9 KUBERNETES_VERSION=v1.33.5": {PauseAfter: "talos"},
+		"upgrade TALOS_VERSION=v1.13.9 KUBERNETES_VERSION=v1.36.5": {PauseAfter: "talos"},
 		"upgrade --to-set current --via v1.32.9,v1.33.1 --in-place KUBERNETES_VERSION=v1.33.5": {ToSet: "current",
 			InPlace: true,
 			Via:     []string{"v1.32.9", "v1.33.1"}},

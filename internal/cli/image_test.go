@@ -49,7 +49,7 @@ func TestPruneImages(t *testing.T) {
 		created := time.Now().Add(-age)
 		p.PutImage(schema.Image{
 			ID: id, Type: "snapshot", Status: "available", Architecture: "x86", Created: &created, Description: "one of several",
-			Labels: map[string]string{"caph-image-name": "talos-amd64-v1.12.2"},
+			Labels: map[string]string{"caph-image-name": "talos-amd64-v1.13.9"},
 		})
 	}
 	snapshot(7, time.Hour)

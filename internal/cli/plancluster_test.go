@@ -58,7 +58,7 @@ func TestADestructiveChangeIsPlannedRefusedAndAgreedTo(t *testing.T) {
 	const change = "SERVER_TYPE=cx43"
 	const summary = "replaces all 3 servers of TalosControlPlane k8s-control-plane one after another: server type cx33 " +
 		"→ cx43"
-	const details = " (k8s-control-plane-0, k8s-control-plane-1, k8s-control-plane-2; new: k8s-control-plane-15451-…; " +
+	const details = " (k8s-control-plane-0, k8s-control-plane-1, k8s-control-plane-2; new: k8s-control-plane-225d7-…; " +
 		"12.00 EUR a month more; about 13m30s)"
 
 	planned := func() {
@@ -107,7 +107,7 @@ func TestADestructiveChangeIsPlannedRefusedAndAgreedTo(t *testing.T) {
 		template() != was {
 		t.Fatalf("after a no: %+v", r)
 	}
-	if r := inQuick(t, q, "yes\n", "apply", change); r.code != ExitDone || template() != "k8s-control-plane-15451" {
+	if r := inQuick(t, q, "yes\n", "apply", change); r.code != ExitDone || template() != "k8s-control-plane-225d7" {
 		t.Fatalf("after a yes: %+v", r)
 	}
 	if said := q.files(t, statedir.EventsFile); !bytes.Contains(said[len(said)-1], []byte("as agreed, this "+summary)) {

@@ -84,22 +84,22 @@ func TestChangedConfigurationAfterThePivot(t *testing.T) {
 		t.Fatalf("exit %d: %s", code, q.stderr)
 	}
 	q.manageItself(t)
-	const is = "KUBERNETES_VERSION is v1.33.5 (argument KUBERNETES_VERSION=v1.33.5), and the cluster has v1.32.2; to " +
+	const is = "KUBERNETES_VERSION is v1.36.5 (argument KUBERNETES_VERSION=v1.36.5), and the cluster has v1.35.4; to " +
 		"change the cluster: "
 	before := q.look()
 	for _, target := range []string{"all", "bootstrap"} {
-		code, said := q.command(t, target, "KUBERNETES_VERSION=v1.33.5")
+		code, said := q.command(t, target, "KUBERNETES_VERSION=v1.36.5")
 		if code != ExitUsage {
 			t.Errorf("%s: exit %d", target, code)
 		}
-		wantSaid(t, target, said, is, "kubernetesVersion: v1.32.2 in bootstrap.yaml", "nothing was changed")
+		wantSaid(t, target, said, is, "kubernetesVersion: v1.35.4 in bootstrap.yaml", "nothing was changed")
 	}
-	code, said := q.command(t, "plan", "all", "KUBERNETES_VERSION=v1.33.5")
+	code, said := q.command(t, "plan", "all", "KUBERNETES_VERSION=v1.36.5")
 	if code != ExitDone {
 		t.Errorf("plan: exit %d", code)
 	}
 	wantSaid(t, "plan", said, "the run would be REFUSED:", is)
-	_, said = q.command(t, "status", "KUBERNETES_VERSION=v1.33.5")
+	_, said = q.command(t, "status", "KUBERNETES_VERSION=v1.36.5")
 	wantSaid(t, "status", said, forecast.RequestsHead, is)
 	if after := q.look(); after != before {
 		t.Errorf("a refused run changed something:\n%s", difference(before, after))

@@ -39,8 +39,8 @@ func TestHopelessWaits(t *testing.T) {
 		"no image": {
 			refused: fakeenv.Refusal{Kind: "HCloudMachine", Condition: "ServerCreateSucceeded", Severity: "Error",
 				Reason:  "ImageNotFound",
-				Message: "no image found with name talos-amd64-v1.12.2", NoImage: true},
-			says: []string{"there is no image talos-amd64-v1.12.2", "the target image creates it: bootstrap image "},
+				Message: "no image found with name talos-amd64-v1.13.9", NoImage: true},
+			says: []string{"there is no image talos-amd64-v1.13.9", "the target image creates it: bootstrap image "},
 		},
 		"the token was revoked": {
 			refused: fakeenv.Refusal{Kind: "HetznerCluster", Condition: "HCloudTokenAvailable", Severity: "Error",

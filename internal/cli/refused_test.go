@@ -25,7 +25,7 @@ func TestRefusedRunWritesNothing(t *testing.T) {
 			"metadata": map[string]any{"labels": map[string]any{"cluster.x-k8s.io/cluster-name": "k8s",
 				capi.WorkerPoolLabel: "general"}},
 			"spec": map[string]any{"replicas": int64(3), "template": map[string]any{"spec": map[string]any{
-				"version": "v1.32.2", "infrastructureRef": map[string]any{"name": "k8s-general-made-by-hand"},
+				"version": "v1.35.4", "infrastructureRef": map[string]any{"name": "k8s-general-made-by-hand"},
 				"bootstrap": map[string]any{"configRef": map[string]any{"name": "k8s-general-made-by-hand"}}}}},
 		}))
 	paused := func(is bool) {
@@ -40,8 +40,8 @@ func TestRefusedRunWritesNothing(t *testing.T) {
 	}{
 		{"without consent", []string{"bootstrap", "WORKERS=1"}, false, "servers of MachineDeployment k8s-general"},
 		{"paused", []string{"bootstrap", "WORKERS=1", "--yes"}, true, "the Cluster object of k8s is paused"},
-		{"version", []string{"hcloud-ccm", "workers", "WORKERS=1", "--yes", "KUBERNETES_VERSION=v1.33.5"}, false,
-			"the control plane has Kubernetes v1.32.2 and the workers are to get v1.33.5"},
+		{"version", []string{"hcloud-ccm", "workers", "WORKERS=1", "--yes", "KUBERNETES_VERSION=v1.36.5"}, false,
+			"the control plane has Kubernetes v1.35.4 and the workers are to get v1.36.5"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			paused(tt.paused)

@@ -56,7 +56,7 @@ func TestUnknownVersionSetIsBadUsage(t *testing.T) {
 func TestVersionSetAndABackup(t *testing.T) {
 	for versions, set := range map[string]string{"": "guide", "versions: \"\"\n": "guide", "versions: current\n": "2026-09",
 		"versions: \"2026-11\"\n": "2026-11"} {
-		for _, table := range []*config.Table{nil, withDefault("2026-11")} {
+		for _, table := range []*config.Table{nil, withDefault("2026-09")} {
 			from := settings.Sources{Base: []byte(versions + "talosVersion: v1.11.1\nkubernetesVersion: v1.31.4\n"),
 				WorkDir: t.TempDir(), Table: table}
 			for _, named := range []string{"", "current"} {
@@ -98,21 +98,21 @@ func TestVersionListsTheSets(t *testing.T) {
 }
 
 func TestPlanNamesTheVersionToTake(t *testing.T) {
-	r := execute(t, t.Context(), t.TempDir(), "", "plan")
+	r := execute(t, t.Context(), t.TempDir(), "", "plan", "VERSIONS=guide")
 	text := strings.Join(strings.Fields(r.stdout), " ")
 	if r.code != ExitDone || !strings.Contains(text, "(HCLOUD_CCM_VERSION=1.30.1)") {
 		t.Errorf("got %+v", r)
 	}
-	r = execute(t, t.Context(), t.TempDir(), "", "plan", "VERSIONS=current")
+	r = execute(t, t.Context(), t.TempDir(), "", "plan")
 	if r.code != ExitDone || strings.Contains(r.stdout, "HCLOUD_CCM_VERSION") {
 		t.Errorf("got %+v", r)
 	}
 }
 
-// newerDefault is a table of versions in which new clusters get another set than in the one inside the command.
-func newerDefault(t *testing.T) string {
+// otherDefault is a table of versions in which new clusters get another set than in the one inside the command.
+func otherDefault(t *testing.T) string {
 	t.Helper()
-	table := strings.Replace(readFileText(t, "../../config/versions.yaml"), "\ndefault: guide\n", "\ndefault: \"2026-11\"\n", 1)
+	table := strings.Replace(readFileText(t, "../../config/versions.yaml"), "\ndefault: \"2026-11\"\n", "\ndefault: \"2026-09\"\n", 1)
 	path := filepath.Join(t.TempDir(), "versions.yaml")
 	if err := os.WriteFile(path, []byte(table), 0o600); err != nil {
 		t.Fatal(err)
@@ -123,17 +123,17 @@ func newerDefault(t *testing.T) string {
 // TestDefaultSetIsForNewClusters: another default changes no cluster that exists, whether its state is in the folder or
 // in a store, and who made it.
 func TestDefaultSetIsForNewClusters(t *testing.T) {
-	s, newer := newStateCommandTest(t), newerDefault(t)
+	s, other := newStateCommandTest(t), otherDefault(t)
 	const ofGuide, ofNewer = "Kubernetes 1.32 gets no fixes", "Cilium 1.18"
 	plan := func(folder string, more ...string) string {
 		t.Helper()
-		r := s.run(folder, append([]string{"plan", "--versions-file", newer}, more...)...)
+		r := s.run(folder, append([]string{"plan", "--versions-file", other}, more...)...)
 		if r.code != ExitDone {
 			t.Fatalf("exit %d\n%s%s", r.code, r.stdout, r.stderr)
 		}
 		return strings.Join(strings.Fields(r.stdout+r.stderr), " ")
 	}
-	if said := plan("new"); strings.Contains(said, ofGuide) || !strings.Contains(said, "Kubernetes v1.35.9") {
+	if said := plan("new"); strings.Contains(said, ofGuide) || !strings.Contains(said, "Kubernetes 1.33 gets no fixes") {
 		t.Errorf("a new cluster: %s", said)
 	}
 	older := statedir.Dir(filepath.Join(s.dir, "older"))
@@ -155,9 +155,9 @@ func TestDefaultSetIsForNewClusters(t *testing.T) {
 }
 
 func TestVersionsFile(t *testing.T) {
-	newer := newerDefault(t)
-	r := execute(t, t.Context(), t.TempDir(), "", "version", "--versions-file", newer)
-	if r.code != ExitDone || !strings.Contains(r.stdout, "With VERSIONS=guide") || strings.Contains(r.stdout, "VERSIONS=2026-11") {
+	other := otherDefault(t)
+	r := execute(t, t.Context(), t.TempDir(), "", "version", "--versions-file", other)
+	if r.code != ExitDone || !strings.Contains(r.stdout, "With VERSIONS=2026-11") || strings.Contains(r.stdout, "VERSIONS=2026-09") {
 		t.Errorf("got %+v", r)
 	}
 	broken := filepath.Join(t.TempDir(), "versions.yaml")

@@ -14,7 +14,7 @@ import (
 
 func TestInLab(t *testing.T) {
 	f := labtest.NewFakeLab(t)
-	cfg, err := load(t, "networkCidr: 10.10.0.0/16\nciliumVersion: 1.18.9\n", "", "CAPI_VERSION=v1.10.9")
+	cfg, err := load(t, "networkCidr: 10.10.0.0/16\nciliumVersion: 1.18.9\n", "", "CAPI_VERSION=v1.13.9")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,7 +29,7 @@ func TestInLab(t *testing.T) {
 		"PROVIDER_REPOSITORY": "/repository", "CERT_MANAGER_URL": "/repository/cert-manager.yaml",
 		"CERT_MANAGER_VERSION": "v1.21.1",
 		"CILIUM_REPOSITORY":    "http://127.65.0.2:8081", "TALOS_CCM_REPOSITORY": "http://127.65.0.2:8081",
-		"CAPI_VERSION": "v1.10.10", "CACPPT_VERSION": "v0.5.13", "CABPT_VERSION": was.CABPTVersion,
+		"CAPI_VERSION": "v1.13.6", "CACPPT_VERSION": "v0.5.13", "CABPT_VERSION": was.CABPTVersion,
 		"CILIUM_VERSION": "1.18.9", // the lab names none, so it is for its repository to say
 		"CLUSTER_NAME":   was.ClusterName,
 	} {
@@ -39,7 +39,7 @@ func TestInLab(t *testing.T) {
 	}
 	want := []string{
 		"CACPPT_VERSION is v0.5.13 in the lab, in place of v0.5.12 (default)",
-		"CAPI_VERSION is v1.10.10 in the lab, in place of v1.10.9 (argument CAPI_VERSION=v1.10.9)",
+		"CAPI_VERSION is v1.13.6 in the lab, in place of v1.13.9 (argument CAPI_VERSION=v1.13.9)",
 		"NETWORK_CIDR is 127.64.0.0/16 in the lab, in place of 10.10.0.0/16 (",
 		"known of the configured CACPPT_VERSION, which the lab does not run: Cluster API control plane provider Talos v0.5.12",
 	}
@@ -160,7 +160,7 @@ func TestPrepareImages(t *testing.T) {
 	if err := lab.NewClient(f.Dir).PrepareImages(t.Context(), cfg, quiet); err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"PUT /v1/images/talos-amd64-v1.12.2", "PUT /v1/images/talos-arm64-v1.12.2", "PUT /v1/images/mine"}
+	want := []string{"PUT /v1/images/talos-amd64-v1.13.9", "PUT /v1/images/talos-arm64-v1.13.9", "PUT /v1/images/mine"}
 	if !slices.Equal(f.Asked, want) {
 		t.Errorf("asked %q, want %q", f.Asked, want)
 	}

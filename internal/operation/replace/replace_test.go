@@ -171,7 +171,7 @@ func TestAnUnnamedNodeGoesWithItsMachine(t *testing.T) {
 	}))
 	w.Workload.Put(kubetest.Object("v1", "Node", "", "talos-1a2-b3c", clustertest.Map{
 		"metadata": clustertest.Map{"labels": clustertest.Map{capi.ControlPlaneRole: ""}},
-		"status": clustertest.Map{"nodeInfo": clustertest.Map{"kubeletVersion": "v1.32.2"},
+		"status": clustertest.Map{"nodeInfo": clustertest.Map{"kubeletVersion": config.Defaults().KubernetesVersion},
 			"addresses": []any{clustertest.Map{"type": "InternalIP", "address": "10.10.64.9"}}}}))
 	o := NewReplacer(w.Config(), w.Tools())
 	manager, _, err := situation.ManagingCluster(t.Context(), o.cfg, o.tools, o.sources, func(string, ...any) {})
@@ -246,7 +246,7 @@ type stoppedTalos struct {
 
 func (s stoppedTalos) Ask(ctx context.Context, r talos.Route) (talos.Node, error) {
 	if r.Endpoint == s.address {
-		return talos.Node{Version: "v1.12.2", Etcd: "Failed"}, nil
+		return talos.Node{Version: config.Defaults().TalosVersion, Etcd: "Failed"}, nil
 	}
 	return s.HealthyTalos.Ask(ctx, r)
 }

@@ -86,7 +86,7 @@ func (e etcdOf) Ask(ctx context.Context, r talos.Route) (talos.Node, error) {
 	e.p.mu.Lock()
 	defer e.p.mu.Unlock()
 	if r.Endpoint == e.p.stopped {
-		return talos.Node{Version: "v1.12.2", Etcd: "Failed"}, nil
+		return talos.Node{Version: config.Defaults().TalosVersion, Etcd: "Failed"}, nil
 	}
 	return e.HealthyTalos.Ask(ctx, r)
 }
@@ -156,7 +156,7 @@ func (p *provider) add(i int) {
 	p.Workload.Put(kubetest.Object("v1", "Node", "", name, object{
 		"metadata": object{"labels": object{capi.ControlPlaneRole: ""}},
 		"spec":     object{"providerID": fmt.Sprintf("hcloud://%d", 100+i)},
-		"status": object{"nodeInfo": object{"kubeletVersion": "v1.32.2"},
+		"status": object{"nodeInfo": object{"kubeletVersion": config.Defaults().KubernetesVersion},
 			"conditions": []any{object{"type": "Ready", "status": "True"}},
 			"addresses":  []any{object{"type": "InternalIP", "address": private}}},
 	}))

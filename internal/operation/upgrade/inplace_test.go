@@ -60,14 +60,14 @@ func (p *provider) runs(name, version string) {
 func inPlace(t *testing.T) (p *provider, tools platform.Tools, replaced func() []string) {
 	t.Helper()
 	p, tools = newProvider(t)
-	p.Hetzner.SetImages(hetznertest.Image(1, "talos-amd64-v1.12.2", "x86", "available"),
-		hetznertest.Image(2, "talos-amd64-v1.12.5", "x86", "available"))
+	p.Hetzner.SetImages(hetznertest.Image(1, "talos-amd64-v1.13.9", "x86", "available"),
+		hetznertest.Image(2, "talos-amd64-v1.13.12", "x86", "available"))
 	template := capi.Text(p.controlPlane(), "spec", "infrastructureTemplate", "name")
 	var servers []schema.Server
 	for _, name := range p.servers {
 		p.Management.Change(clustertest.CAPH, "HCloudMachine", config.DefaultNamespace, name,
 			object{"metadata": object{"annotations": object{capi.ClonedFromAnnotation: template}}})
-		p.runs(name, "v1.12.2")
+		p.runs(name, "v1.13.9")
 		m := p.Management.Get(clustertest.CAPI, "Machine", config.DefaultNamespace, name)
 		servers = append(servers, schema.Server{ID: p.id(name), Name: name, Status: "running",
 			Labels:     map[string]string{"caph-cluster-k8s": "owned", "machine_type": "control_plane"},
@@ -98,7 +98,7 @@ func inPlace(t *testing.T) (p *provider, tools platform.Tools, replaced func() [
 func (p *provider) mismatches() (all []string) {
 	tcp := p.controlPlane()
 	time.Sleep(30 * time.Millisecond)
-	if version := capi.Text(tcp, "spec", "controlPlaneConfig", "controlplane", "talosVersion"); version != "v1.12.2" {
+	if version := capi.Text(tcp, "spec", "controlPlaneConfig", "controlplane", "talosVersion"); version != "v1.13.9" {
 		all = append(all, "all: another TalosConfig")
 	}
 	for _, name := range p.servers {
@@ -127,7 +127,7 @@ func TestTalosInPlace(t *testing.T) {
 			return nil
 		}}, nil
 	}
-	cfg := p.configured(t, "TALOS_VERSION=v1.12.5")
+	cfg := p.configured(t, "TALOS_VERSION=v1.13.12")
 	x, err := p.upgrade(t, cfg, tools, Options{InPlace: true})
 	if err != nil {
 		t.Fatal(err)
@@ -138,7 +138,7 @@ func TestTalosInPlace(t *testing.T) {
 	var want []string
 	for _, name := range p.servers {
 		want = append(want, name+" factory.talos.dev/hcloud-installer/"+
-			"ce4c980550dd2ab1b17bbf2b08801c7eb59418eafe8f279833297925d67c7515:v1.12.5")
+			"ce4c980550dd2ab1b17bbf2b08801c7eb59418eafe8f279833297925d67c7515:v1.13.12")
 	}
 	if !slices.Equal(told, want) || refused != len(want)+1 {
 		t.Errorf("upgraded were %q, want %q", told, want)
@@ -146,7 +146,7 @@ func TestTalosInPlace(t *testing.T) {
 	tcp := p.controlPlane()
 	template := p.Management.Get(clustertest.CAPH, "HCloudMachineTemplate", config.DefaultNamespace,
 		capi.Text(tcp, "spec", "infrastructureTemplate", "name"))
-	if image := capi.Text(template, "spec", "template", "spec", "imageName"); image != "talos-amd64-v1.12.5" {
+	if image := capi.Text(template, "spec", "template", "spec", "imageName"); image != "talos-amd64-v1.13.12" {
 		t.Errorf("new servers are made from %s", image)
 	}
 	for _, name := range p.servers {
@@ -185,7 +185,7 @@ func TestTalosInPlaceKeepsTheQuorum(t *testing.T) {
 			return nil
 		}}, nil
 	}
-	cfg := p.configured(t, "TALOS_VERSION=v1.12.5")
+	cfg := p.configured(t, "TALOS_VERSION=v1.13.12")
 	cfg.ControlPlaneTimeout, cfg.NodesTimeout = config.Duration(time.Second), config.Duration(time.Second)
 	_, err := p.upgrade(t, cfg, tools, Options{InPlace: true})
 	if err == nil || !strings.Contains(err.Error(), "KubeletNotReady") || len(told) != 1 {

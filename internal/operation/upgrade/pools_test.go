@@ -25,8 +25,8 @@ func TestWorkerPoolsKeepTheirNumbers(t *testing.T) {
 			"metadata": labels, "spec": object{"template": object{"spec": object{"type": "cx33"}}}}))
 	p.Management.Put(kubetest.Object(clustertest.CAPI, "MachineDeployment", config.DefaultNamespace, "k8s-db", object{
 		"metadata": labels, "spec": object{"replicas": 4, "template": object{"spec": object{"failureDomain": "nbg1",
-			"version": "v1.32.2", "infrastructureRef": object{"name": "k8s-db-old"}}}}}))
-	cfg := p.configured(t, "KUBERNETES_VERSION=v1.33.5")
+			"version": "v1.35.4", "infrastructureRef": object{"name": "k8s-db-old"}}}}}))
+	cfg := p.configured(t, "KUBERNETES_VERSION=v1.36.5")
 	cfg.Workers = config.WorkerPools{{Name: "db", Replicas: 2}, {Name: "web", Replicas: 1}}
 	x, err := Examine(t.Context(), cfg, tools, Options{}, p.say)
 	if err != nil {
@@ -57,28 +57,28 @@ func TestWorkerPoolsGetVersionsOnly(t *testing.T) {
 	labels := object{"labels": object{capi.WorkerPoolLabel: "db", capi.ClusterNameLabel: "k8s"}}
 	p.Management.Put(kubetest.Object(clustertest.CAPH, "HCloudMachineTemplate", config.DefaultNamespace, "k8s-db-old",
 		object{"metadata": labels, "spec": object{"template": object{"spec": object{"type": "cx33",
-			"imageName": "talos-amd64-v1.12.2"}}}}))
+			"imageName": "talos-amd64-v1.13.9"}}}}))
 	p.Management.Put(kubetest.Object("bootstrap.cluster.x-k8s.io/v1alpha3", "TalosConfigTemplate", config.DefaultNamespace,
 		"k8s-db-config", object{"metadata": labels, "spec": object{"template": object{"spec": object{
-			"generateType": "worker", "talosVersion": "v1.12.2", "strategicPatches": []any{"machine: {}\n"}}}}}))
+			"generateType": "worker", "talosVersion": "v1.13.9", "strategicPatches": []any{"machine: {}\n"}}}}}))
 	p.Management.Put(kubetest.Object(clustertest.CAPI, "MachineDeployment", config.DefaultNamespace, "k8s-db", object{
 		"metadata": labels, "spec": object{"replicas": 4, "template": object{
 			"metadata": object{"labels": object{"node.cluster.x-k8s.io/kept": "yes"}},
-			"spec": object{"failureDomain": "nbg1", "version": "v1.32.2",
+			"spec": object{"failureDomain": "nbg1", "version": "v1.35.4",
 				"bootstrap":         object{"configRef": object{"name": "k8s-db-config"}},
 				"infrastructureRef": object{"name": "k8s-db-old"}}}}}))
-	cfg := p.configured(t, "KUBERNETES_VERSION=v1.33.5", "TALOS_VERSION=v1.13.9")
+	cfg := p.configured(t, "KUBERNETES_VERSION=v1.36.5", "TALOS_VERSION=v1.13.10")
 	cfg.Workers = config.WorkerPools{{Name: "db", Replicas: 2, ServerType: "cx43"}}
 	x, err := Examine(t.Context(), cfg, tools, Options{}, p.say)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if i := slices.IndexFunc(x.Stages, func(s Stage) bool { return s.Name == StageWorkers }); i < 0 ||
-		strings.Contains(x.Stages[i].Does, "cx43") || !strings.Contains(x.Stages[i].Does, "Kubernetes v1.32.2 → v1.33.5") {
+		strings.Contains(x.Stages[i].Does, "cx43") || !strings.Contains(x.Stages[i].Does, "Kubernetes v1.35.4 → v1.36.5") {
 		t.Errorf("%+v", x.Stages)
 	}
 	if left := strings.Join(x.Left, "; "); !strings.Contains(left, "server type cx33 → cx43") ||
-		strings.Contains(left, "v1.33.5") || strings.Contains(left, "v1.13.9") {
+		strings.Contains(left, "v1.36.5") || strings.Contains(left, "v1.13.10") {
 		t.Errorf("it leaves %q; %q", left, x.Unanswered)
 	}
 	cfg.Workers = keepReplicas(cfg.Workers, x.Workers)
@@ -105,11 +105,11 @@ func TestWorkerPoolsGetVersionsOnly(t *testing.T) {
 		t.Fatalf("it names templates that are not there: %v", is.Object["spec"])
 	}
 	for want, got := range map[string]string{
-		"v1.33.5":             capi.Text(is, "spec", "template", "spec", "version"),
+		"v1.36.5":             capi.Text(is, "spec", "template", "spec", "version"),
 		"yes":                 capi.Text(is, "spec", "template", "metadata", "labels", "node.cluster.x-k8s.io/kept"),
 		"cx33":                capi.Text(template, "spec", "template", "spec", "type"),
-		"talos-amd64-v1.13.9": capi.Text(template, "spec", "template", "spec", "imageName"),
-		"v1.13.9":             capi.Text(talosConfig, "spec", "template", "spec", "talosVersion"),
+		"talos-amd64-v1.13.10": capi.Text(template, "spec", "template", "spec", "imageName"),
+		"v1.13.10":             capi.Text(talosConfig, "spec", "template", "spec", "talosVersion"),
 		"worker":              capi.Text(talosConfig, "spec", "template", "spec", "generateType"),
 	} {
 		if got != want {

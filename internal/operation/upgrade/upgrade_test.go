@@ -49,11 +49,11 @@ func newProvider(t *testing.T) (*provider, platform.Tools) {
 	for i := range 3 {
 		name := fmt.Sprintf("k8s-control-plane-%d", i)
 		p.servers = append(p.servers, name)
-		w.Management.Change(clustertest.CAPI, "Machine", config.DefaultNamespace, name, object{"spec": object{"version": "v1.32.2"}})
+		w.Management.Change(clustertest.CAPI, "Machine", config.DefaultNamespace, name, object{"spec": object{"version": "v1.35.4"}})
 	}
 	w.Management.SetReact(p.react)
-	w.Hetzner.SetImages(hetznertest.Image(1, "talos-amd64-v1.12.2", "x86", "available"),
-		hetznertest.Image(2, "talos-amd64-v1.13.9", "x86", "available"))
+	w.Hetzner.SetImages(hetznertest.Image(1, "talos-amd64-v1.13.9", "x86", "available"),
+		hetznertest.Image(2, "talos-amd64-v1.13.10", "x86", "available"))
 	tools := w.Tools()
 	tools.Talos = func([]byte) (talosapi.Client, error) { return etcdOf{p: p}, nil }
 	return p, tools
@@ -135,7 +135,7 @@ func (p *provider) add(name, version string) {
 	p.Workload.Put(kubetest.Object("v1", "Node", "", name, object{
 		"metadata": object{"labels": object{capi.ControlPlaneRole: ""}},
 		"spec":     object{"providerID": fmt.Sprintf("hcloud://%d", 200+p.made)},
-		"status": object{"nodeInfo": object{"kubeletVersion": version, "osImage": "Talos (v1.13.9)"},
+		"status": object{"nodeInfo": object{"kubeletVersion": version, "osImage": "Talos (v1.13.10)"},
 			"conditions": []any{object{"type": "Ready", "status": "False", "reason": "KubeletNotReady"}},
 			"addresses":  []any{object{"type": "InternalIP", "address": private}}},
 	}))
@@ -195,12 +195,12 @@ func TestServersAreReplacedOneAfterAnother(t *testing.T) {
 	p.held, p.made = 0, 0
 	p.mu.Unlock()
 	was := p.controlPlane()
-	cfg := p.configured(t, "TALOS_VERSION=v1.13.9", "KUBERNETES_VERSION=v1.33.5")
+	cfg := p.configured(t, "TALOS_VERSION=v1.13.10", "KUBERNETES_VERSION=v1.36.5")
 	x, err := p.upgrade(t, cfg, tools, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(x.Stages) != 3 || x.From[kubernetes] != "v1.32.2" {
+	if len(x.Stages) != 3 || x.From[kubernetes] != "v1.35.4" {
 		t.Errorf("%+v", x)
 	}
 	if p.held != 6 || p.made != 6 {
@@ -212,8 +212,8 @@ func TestServersAreReplacedOneAfterAnother(t *testing.T) {
 	spec := func(o *unstructured.Unstructured, fields ...string) string {
 		return capi.Text(o, append([]string{"spec"}, fields...)...)
 	}
-	if spec(is, "version") != "v1.33.5" || spec(is, "controlPlaneConfig", "controlplane", "talosVersion") != "v1.13.9" ||
-		template == nil || spec(template, "template", "spec", "imageName") != "talos-amd64-v1.13.9" ||
+	if spec(is, "version") != "v1.36.5" || spec(is, "controlPlaneConfig", "controlplane", "talosVersion") != "v1.13.10" ||
+		template == nil || spec(template, "template", "spec", "imageName") != "talos-amd64-v1.13.10" ||
 		spec(template, "template", "spec", "type") != "cx33" {
 		t.Errorf("the control plane is %v, its template %v", is.Object["spec"], template)
 	}
@@ -230,7 +230,7 @@ func TestServersAreReplacedOneAfterAnother(t *testing.T) {
 func TestServerThatNeverBecomesReady(t *testing.T) {
 	p, tools := newProvider(t)
 	p.never = true
-	cfg := p.configured(t, "KUBERNETES_VERSION=v1.33.5")
+	cfg := p.configured(t, "KUBERNETES_VERSION=v1.36.5")
 	cfg.ControlPlaneTimeout, cfg.NodesTimeout = config.Duration(time.Second), config.Duration(time.Second)
 	_, err := p.upgrade(t, cfg, tools, Options{})
 	if err == nil || !strings.Contains(err.Error(), "KubeletNotReady") {
@@ -265,7 +265,7 @@ func TestRefused(t *testing.T) {
 		values []string // of the configuration
 	}{
 		"the image of the old Talos": {change: func(*provider) {}, want: []string{"is the image of the servers that there are"},
-			values: []string{"TALOS_VERSION=v1.13.9", "IMAGE_NAME=talos-amd64-v1.12.2"}},
+			values: []string{"TALOS_VERSION=v1.13.10", "IMAGE_NAME=talos-amd64-v1.13.9"}},
 		"an even number": {change: func(p *provider) {
 			p.Management.Change(clustertest.CACPPT, "TalosControlPlane", config.DefaultNamespace, "k8s-control-plane",
 				object{"spec": object{"replicas": 4}})
@@ -287,7 +287,7 @@ func TestRefused(t *testing.T) {
 			p.Management.SetReact(nil)
 			tt.change(p)
 			version := p.controlPlane().GetResourceVersion()
-			_, err := p.upgrade(t, p.configured(t, append([]string{"KUBERNETES_VERSION=v1.33.5"}, tt.values...)...), tools,
+			_, err := p.upgrade(t, p.configured(t, append([]string{"KUBERNETES_VERSION=v1.36.5"}, tt.values...)...), tools,
 				Options{})
 			var refused *RefusedError
 			if !errors.As(err, &refused) {
@@ -309,11 +309,11 @@ func TestRefused(t *testing.T) {
 // follows needs it.
 func TestProvidersAreUpgraded(t *testing.T) {
 	p, tools := newProvider(t)
-	cfg := p.configured(t, "CAPH_VERSION=v1.0.12")
+	cfg := p.configured(t, "CAPH_VERSION=v1.1.12")
 	if _, err := p.upgrade(t, cfg, tools, Options{}); err != nil {
 		t.Fatal(err)
 	}
-	if len(p.Upgrades) != 1 || !slices.Equal(p.Upgrades[0].InfrastructureProviders, []string{"hetzner:v1.0.12"}) ||
+	if len(p.Upgrades) != 1 || !slices.Equal(p.Upgrades[0].InfrastructureProviders, []string{"hetzner:v1.1.12"}) ||
 		p.Upgrades[0].CoreProvider != "" || len(p.Upgrades[0].BootstrapProviders) > 0 {
 		t.Errorf("%+v", p.Upgrades)
 	}
@@ -321,7 +321,7 @@ func TestProvidersAreUpgraded(t *testing.T) {
 		t.Errorf("%d servers were replaced", p.made)
 	}
 	clustertest.InstallProviders(p.Workload, cfg)
-	cfg = p.configured(t, "CAPH_VERSION=v1.0.13")
+	cfg = p.configured(t, "CAPH_VERSION=v1.1.13")
 	if _, err := p.upgrade(t, cfg, tools, Options{}); err != nil {
 		t.Fatal(err)
 	}

@@ -164,14 +164,14 @@ func TestImagesOfPrograms(t *testing.T) {
 		"registry.k8s.io/kube-apiserver:v1.33.13",
 		"registry.k8s.io/kube-controller-manager:v1.33.13",
 		"registry.k8s.io/kube-scheduler:v1.33.13",
-		"registry.k8s.io/cluster-api/cluster-api-controller:v1.10.10",
-		"ghcr.io/siderolabs/cluster-api-talos-controller:v0.6.11",
-		"ghcr.io/siderolabs/cluster-api-control-plane-talos-controller:v0.5.12",
+		"registry.k8s.io/cluster-api/cluster-api-controller:v1.13.6",
+		"ghcr.io/siderolabs/cluster-api-talos-controller:v0.6.12",
+		"ghcr.io/siderolabs/cluster-api-control-plane-talos-controller:v0.5.13",
 		"ghcr.io/syself/caph:v1.0.12",
 		"quay.io/jetstack/cert-manager-controller:v1.21.1",
 		"quay.io/jetstack/cert-manager-webhook:v1.21.1",
 		"quay.io/jetstack/cert-manager-cainjector:v1.21.1",
-		"docker.io/hetznercloud/hcloud-cloud-controller-manager:v1.29.2",
+		"docker.io/hetznercloud/hcloud-cloud-controller-manager:v1.39.0",
 		"ghcr.io/siderolabs/talos-cloud-controller-manager:v1.12.0",
 	}
 	if !slices.Equal(got, want) {
@@ -218,8 +218,8 @@ func TestSetsOutOfImages(t *testing.T) {
 	if len(bins) != 2 {
 		t.Errorf("sets are %v", bins)
 	}
-	want := []string{"sigs.k8s.io/cluster-api@v1.10.10", "github.com/siderolabs/cluster-api-bootstrap-provider-talos@v0.6.11",
-		"github.com/siderolabs/cluster-api-control-plane-provider-talos@v0.5.12"}
+	want := []string{"sigs.k8s.io/cluster-api@v1.13.6", "github.com/siderolabs/cluster-api-bootstrap-provider-talos@v0.6.12",
+		"github.com/siderolabs/cluster-api-control-plane-provider-talos@v0.5.13"}
 	if !slices.Equal(modules, want) {
 		t.Errorf("modules of manifests are %v", modules)
 	}

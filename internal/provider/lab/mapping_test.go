@@ -90,7 +90,7 @@ func TestMistakesInAMapping(t *testing.T) {
 		t.Errorf("an unknown chart: %v", err)
 	}
 	if got, err := configuredReference(other, "hetznercloud/hcloud-cloud-controller-manager"); err != nil ||
-		got != "docker.io/hetznercloud/hcloud-cloud-controller-manager:v1.29.2" {
+		got != "docker.io/hetznercloud/hcloud-cloud-controller-manager:v1.39.0" {
 		t.Errorf("an image without a registry: %s, %v", got, err)
 	}
 }

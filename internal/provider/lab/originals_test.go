@@ -79,7 +79,7 @@ func TestOriginalsOfALab(t *testing.T) {
 	b := releasesBuilder(t, s, cfg, overrides, home)
 	s.Change(refuse("/cert-manager/"))
 	now, said := b.runs(t)
-	if now["caph"] != "caph-v1.0.7" || now["hcloud-ccm"] != "hcloud-ccm-1.29.2" || now["talos-ccm"] != "talos-ccm-0.5.4" ||
+	if now["caph"] != "caph-v1.1.8" || now["hcloud-ccm"] != "hcloud-ccm-1.39.0" || now["talos-ccm"] != "talos-ccm-0.5.4" ||
 		!strings.HasPrefix(now["cert-manager"], "stand-in: cert-manager v1.21.1 could not be fetched: ") {
 		t.Errorf("it runs %v", now)
 	}
@@ -96,7 +96,7 @@ func TestOriginalsOfALab(t *testing.T) {
 		t.Errorf("with a network again: %v", now)
 	}
 	before := s.Requests()
-	if now, said := b.runs(t); now["caph"] != "caph-v1.0.7" || said != "" || s.Requests() != before {
+	if now, said := b.runs(t); now["caph"] != "caph-v1.1.8" || said != "" || s.Requests() != before {
 		t.Errorf("a later start: %v, %d requests, %q", now, s.Requests()-before, said)
 	}
 
@@ -105,7 +105,7 @@ func TestOriginalsOfALab(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.sets.config.CAPHVersion = "v1.0.12"
-	if now, said := b.runs(t); now["caph"] != "caph-v1.0.7" || !strings.Contains(said, "this lab continues with caph-v1.0.7") {
+	if now, said := b.runs(t); now["caph"] != "caph-v1.1.8" || !strings.Contains(said, "this lab continues with caph-v1.1.8") {
 		t.Errorf("with a version that does not exist: %v\n%s", now, said)
 	}
 	s.CAPH(t, "v1.0.12")
@@ -141,7 +141,7 @@ func TestOriginalsThatAreRefused(t *testing.T) {
 	b := releasesBuilder(t, s, cfg, overrides, t.TempDir())
 	s.Serve("/charts/hcloud-cloud-controller-manager.tgz", []byte("another archive"))
 	file, err := b.originals(t.Context(), b.sets.bin(), quiet)
-	if err == nil || !strings.Contains(err.Error(), "hcloud-ccm 1.29.2") || file != "" {
+	if err == nil || !strings.Contains(err.Error(), "hcloud-ccm 1.39.0") || file != "" {
 		t.Errorf("%q, %v", file, err)
 	}
 	if Exists(filepath.Join(b.lab, originalsFile)) {
@@ -155,7 +155,7 @@ func TestPruneOriginals(t *testing.T) {
 	cfg, overrides := s.Releases(t, config.Defaults())
 	b := releasesBuilder(t, s, cfg, overrides, t.TempDir())
 	folder := map[string]string{}
-	for _, version := range []string{"v1.0.9", "v1.0.10", "v1.0.7"} {
+	for _, version := range []string{"v1.0.9", "v1.0.10", "v1.1.8"} {
 		s.CAPH(t, version)
 		b.sets.config.CAPHVersion = version
 		b.runs(t)
@@ -179,13 +179,13 @@ func TestPruneOriginals(t *testing.T) {
 	if err := b.prune(t.Context(), []string{b.sets.bin()}, quiet); err != nil {
 		t.Fatal(err)
 	}
-	for version, stays := range map[string]bool{"v1.0.9": true, "v1.0.10": false, "v1.0.7": true} {
+	for version, stays := range map[string]bool{"v1.0.9": true, "v1.0.10": false, "v1.1.8": true} {
 		if originals.Whole(folder[version]) != stays {
 			t.Errorf("CAPH %s is there: %v", version, !stays)
 		}
 	}
 	before := s.Requests()
-	if now, _ := b.runs(t); now["hcloud-ccm"] != "hcloud-ccm-1.29.2" || s.Requests() != before {
+	if now, _ := b.runs(t); now["hcloud-ccm"] != "hcloud-ccm-1.39.0" || s.Requests() != before {
 		t.Errorf("after the prune: %v, %d requests", now, s.Requests()-before)
 	}
 	if roots, _ := filepath.Glob(filepath.Join(b.sets.store.Dir, "roots", "*")); len(withoutLocks(roots)) != 7 {

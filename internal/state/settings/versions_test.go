@@ -79,11 +79,11 @@ func TestSetOfAProgram(t *testing.T) {
 		t.Errorf("%v: %s, %s, %s", err, c.Versions, c.KubernetesVersion, c.CiliumVersion)
 	}
 	own := config.Defaults()
-	set, _ := config.Shipped().Set("2026-11")
+	set, _ := config.Shipped().Set("2026-09")
 	if err := set.Apply(&own, func(config.Variable) bool { return false }); err != nil {
 		t.Fatal(err)
 	}
-	if c, err = OfProgram(own).Keep(Kept{Cluster: true, Set: "guide"}); err != nil || c.CAPIVersion != "v1.13.6" {
-		t.Errorf("%v: a set that the program chose became Cluster API %s", err, c.CAPIVersion)
+	if c, err = OfProgram(own).Keep(Kept{Cluster: true, Set: "guide"}); err != nil || c.KubernetesVersion != "v1.33.13" {
+		t.Errorf("%v: a set that the program chose became Kubernetes %s", err, c.KubernetesVersion)
 	}
 }

@@ -57,7 +57,7 @@ func NewFakeLab(t *testing.T) *FakeLab {
 			"cilium": "http://127.65.0.2:8081", "hcloud-cloud-controller-manager": "http://127.65.0.2:8081",
 			"talos-cloud-controller-manager": "http://127.65.0.2:8081",
 		},
-		Versions: map[string]string{"CAPI": "v1.10.10", "CACPPT": "v0.5.13"},
+		Versions: map[string]string{"CAPI": "v1.13.6", "CACPPT": "v0.5.13"},
 		Notes:    []string{"charts are stand-ins"},
 	}}
 	f.listen(t, filepath.Join(dir, "lab.sock"))

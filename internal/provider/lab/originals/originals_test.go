@@ -64,7 +64,7 @@ func TestConfiguredAddresses(t *testing.T) {
 	f := &fixture{cfg: config.Defaults()}
 	all := f.releases(t)
 	for project, want := range map[string]string{
-		CAPH: "https://github.com/syself/cluster-api-provider-hetzner/releases/download/v1.0.7/" +
+		CAPH: "https://github.com/syself/cluster-api-provider-hetzner/releases/download/v1.1.8/" +
 			"infrastructure-components.yaml",
 		CertManager: "https://github.com/cert-manager/cert-manager/releases/download/" +
 			clusterctl.CertManagerDefaultVersion + "/cert-manager.yaml",
@@ -74,11 +74,11 @@ func TestConfiguredAddresses(t *testing.T) {
 			t.Errorf("%s is at %s, want %s", project, all[project].Source, want)
 		}
 	}
-	if got := all[CAPH].files[1].address; !strings.HasSuffix(got, "/releases/download/v1.0.7/metadata.yaml") {
+	if got := all[CAPH].files[1].address; !strings.HasSuffix(got, "/releases/download/v1.1.8/metadata.yaml") {
 		t.Errorf("metadata is at %s", got)
 	}
 	f.cfg.ProviderRepository = "/repository"
-	if got := f.releases(t)[CAPH].Source; got != "/repository/infrastructure-hetzner/v1.0.7/infrastructure-components.yaml" {
+	if got := f.releases(t)[CAPH].Source; got != "/repository/infrastructure-hetzner/v1.1.8/infrastructure-components.yaml" {
 		t.Errorf("with PROVIDER_REPOSITORY CAPH is at %s", got)
 	}
 }
@@ -131,7 +131,7 @@ func TestFetch(t *testing.T) {
 func TestTwoVersions(t *testing.T) {
 	f := newFixture(t)
 	folders := map[string]string{}
-	for _, version := range []string{"v1.0.7", "v1.0.12"} {
+	for _, version := range []string{"v1.1.8", "v1.0.12"} {
 		f.cfg.CAPHVersion = version
 		f.CAPH(t, version)
 		dir, err := f.cache.Fetch(t.Context(), f.releases(t)[CAPH], nil)
@@ -170,12 +170,12 @@ func TestFailures(t *testing.T) {
 		"no metadata":     {CAPH, status("metadata.yaml", 404), false, "metadata.yaml answers 404"},
 		"unauthorized":    {CertManager, status("cert-manager.yaml", 401), false, "cert-manager.yaml answers 401"},
 		"no chart":        {HCloudCCM, status("index.yaml", 404), false, "404"},
-		"no such image":   {CAPH, status("/v2/syself/", 404), false, "ghcr.io/syself/caph:v1.0.7"},
+		"no such image":   {CAPH, status("/v2/syself/", 404), false, "ghcr.io/syself/caph:v1.1.8"},
 		"image refused":   {TalosCCM, status("/v2/siderolabs/", 401), false, "talos-cloud-controller-manager:v1.12.0"},
 		"silent":          {CAPH, silent, false, "did not come within 500ms"},
 		"nothing answers": {CAPH, func(_ *testing.T, f *fixture) { f.Close() }, false, "refused"},
 		"lab's own":       {CAPH, standIn, false, "stand-in"},
-		"a page": {CAPH, served("/caph/v1.0.7/infrastructure-components.yaml", "<html>Log in</html>"), true,
+		"a page": {CAPH, served("/caph/v1.1.8/infrastructure-components.yaml", "<html>Log in</html>"), true,
 			"no Deployment"},
 		"no chart archive": {HCloudCCM, otherChart, true, "is not the file that the repository's index describes"},
 		"another layer":    {CAPH, otherLayer, true, "in place of"},
@@ -209,8 +209,8 @@ func silent(_ *testing.T, f *fixture) {
 
 func standIn(_ *testing.T, f *fixture) {
 	mark := []byte("metadata: {annotations: {slipway/stand-in: \"true\"}, ")
-	f.Serve("/caph/v1.0.7/infrastructure-components.yaml", bytes.ReplaceAll(
-		originalstest.Manifest("ghcr.io/syself/caph:v1.0.7"), []byte("metadata: {"), mark))
+	f.Serve("/caph/v1.1.8/infrastructure-components.yaml", bytes.ReplaceAll(
+		originalstest.Manifest("ghcr.io/syself/caph:v1.1.8"), []byte("metadata: {"), mark))
 }
 
 func otherChart(_ *testing.T, f *fixture) {
@@ -249,8 +249,8 @@ func TestChangedFile(t *testing.T) {
 	if err := os.RemoveAll(f.cache.Dir); err != nil {
 		t.Fatal(err)
 	}
-	f.Serve("/caph/v1.0.7/infrastructure-components.yaml", append(
-		originalstest.Manifest("ghcr.io/syself/caph:v1.0.7"), "\n# more"...))
+	f.Serve("/caph/v1.1.8/infrastructure-components.yaml", append(
+		originalstest.Manifest("ghcr.io/syself/caph:v1.1.8"), "\n# more"...))
 	if _, err := f.cache.Fetch(t.Context(), r, nil); !Refused(err) || !strings.Contains(err.Error(), "at its first use") {
 		t.Errorf("a changed manifest: %v", err)
 	}
