@@ -132,6 +132,9 @@ func (r *machineReconciler) Reconcile(ctx context.Context, request reconcile.Req
 			err = nil // the condition has it
 		}
 		conditions.SetSummary(hcloudMachine)
+		if r.follows.newerConditions {
+			hcloudMachine.Status.V1Beta2 = newer(hcloudMachine.Status.V1Beta2, hcloudMachine.Status.Conditions, hcloudMachine.Generation)
+		}
 		if patchErr := helper.Patch(ctx, hcloudMachine); patchErr != nil {
 			err = errors.Join(err, fmt.Errorf("patching HCloudMachine %s: %w", request, patchErr))
 		}
