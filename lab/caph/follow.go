@@ -68,7 +68,8 @@ func releaseOf(version string) (release, error) {
 		version:   version,
 		failsLost: since(8), ignoresLimitWhenReady: since(8), onlyChanges: since(8),
 		skipsNamespaces: since(9), stopsUnauthorized: since(11), stopsIrrecoverable: since(12), deletesKnown: since(12),
-		needsV1Beta2: newer, bootStates: newer, newerConditions: newer, remediatesLost: newer, adopts: newer, writesCCMSecret: newer,
+		needsV1Beta2: newer, bootStates: newer, newerConditions: newer, remediatesLost: newer,
+		adopts: newer, writesCCMSecret: newer,
 	}, nil
 }
 

@@ -133,7 +133,8 @@ func (r *machineReconciler) Reconcile(ctx context.Context, request reconcile.Req
 		}
 		conditions.SetSummary(hcloudMachine)
 		if r.follows.newerConditions {
-			hcloudMachine.Status.V1Beta2 = newer(hcloudMachine.Status.V1Beta2, hcloudMachine.Status.Conditions, hcloudMachine.Generation)
+			status := &hcloudMachine.Status
+			status.V1Beta2 = newer(status.V1Beta2, status.Conditions, hcloudMachine.Generation)
 		}
 		if patchErr := helper.Patch(ctx, hcloudMachine); patchErr != nil {
 			err = errors.Join(err, fmt.Errorf("patching HCloudMachine %s: %w", request, patchErr))
