@@ -87,6 +87,36 @@ func TestUnmadeMachineBeforeEtcd(t *testing.T) {
 	}
 }
 
+// What CAPH has given up before it created a server is deleted with consent, before and after etcd is started, though
+// nothing has been changed since and the bootstrap data are there.
+func TestUnmadeMachineThatCAPHHasGivenUp(t *testing.T) {
+	t.Parallel()
+	for _, started := range []bool{false, true} {
+		w := newSurplus(t)
+		w.serverless("m4")
+		w.Hetzner.SetServers()
+		w.tcp(clustertest.Map{"spec": clustertest.Map{"replicas": 4},
+			"status": clustertest.Map{"bootstrapped": started, "initialized": started}})
+		w.Environment.Management.Change(clustertest.CAPI, "Machine", config.DefaultNamespace, "m4",
+			clustertest.Map{"spec": clustertest.Map{"bootstrap": clustertest.Map{"dataSecretName": "m4-bootstrap-data"}}})
+		w.Environment.Management.Change(clustertest.CAPH, "HCloudMachine", config.DefaultNamespace, "m4", clustertest.Map{
+			"status": clustertest.Map{"bootState": "ProvisioningFailed", "conditions": []any{clustertest.Map{
+				"type": "ServerCreateSucceeded", "status": "False", "severity": "Warning", "reason": "ImageNotFound",
+				"message": "no image found with name talos (boot state unset timed out, in this state since 10m1s)"}}}})
+		for _, consent := range []bool{false, true} {
+			w.b.tools.Consent = consent
+			did, err := situation.DeleteUnmade(t.Context(), w.b.tools, w.mgmt, w.cluster.watched(config.DefaultNamespace),
+				w.see(t))
+			if err != nil || (did != "") != consent {
+				t.Errorf("etcd started %v, consent %v: %q, %v", started, consent, did, err)
+			}
+		}
+		if w.left() != "m1 m2 m3" {
+			t.Errorf("etcd started %v: %s are left", started, w.left())
+		}
+	}
+}
+
 // A Machine with which something might be lost, or of which another one would be no better, is left alone, whatever was
 // agreed to.
 func TestUnmadeMachineIsLeftAlone(t *testing.T) {

@@ -87,6 +87,9 @@ func (r *clusterReconciler) Reconcile(ctx context.Context, request reconcile.Req
 	}
 	defer func() {
 		conditions.SetSummary(infra)
+		if r.follows.newerConditions {
+			infra.Status.V1Beta2 = newer(infra.Status.V1Beta2, infra.Status.Conditions, infra.Generation)
+		}
 		if patchErr := helper.Patch(ctx, infra); patchErr != nil {
 			err = errors.Join(err, fmt.Errorf("patching HetznerCluster %s: %w", request, patchErr))
 		}

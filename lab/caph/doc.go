@@ -7,8 +7,8 @@
 // Where it differs:
 //   - Where the original crashes on a missing spec.controlPlaneEndpoint it sets LoadBalancerReady to false and says so.
 //   - A machine without spec.publicNetwork gets both addresses, also where the mutating webhook is not in place.
-//   - The conditions of v1.1.8 in status.v1beta2, its deadlines for a boot (6 minutes) and for a name that is taken, its
-//     checks of a load balancer's targets by HTTP, its proxy protocol and images by URL are not simulated.
+//   - The deadline of v1.1.8 for a name that is taken, its checks of a load balancer's targets by HTTP, its proxy
+//     protocol, images by URL and the condition Available of an HCloudMachineTemplate are not simulated.
 //   - Bare metal, HCloudRemediation and the cluster and remediation templates are not
 //     simulated: their objects stay as they are.
 //   - Webhooks are served only if a certificate exists: --webhook-cert-dir, --webhook-host and --webhook-port are flags

@@ -36,6 +36,8 @@ type release struct {
 	needsV1Beta2 bool
 	// bootStates (v1.1.0): a machine's status has the state of its boot, and its condition ServerProvisioned.
 	bootStates bool
+	// newerConditions (v1.1.0): the conditions are in status.v1beta2, too.
+	newerConditions bool
 	// remediatesLost (v1.1.0): the Machine of a server that does not exist any more is marked for remediation, in place
 	// of a failure in its HCloudMachine's status.
 	remediatesLost bool
@@ -66,7 +68,8 @@ func releaseOf(version string) (release, error) {
 		version:   version,
 		failsLost: since(8), ignoresLimitWhenReady: since(8), onlyChanges: since(8),
 		skipsNamespaces: since(9), stopsUnauthorized: since(11), stopsIrrecoverable: since(12), deletesKnown: since(12),
-		needsV1Beta2: newer, bootStates: newer, remediatesLost: newer, adopts: newer, writesCCMSecret: newer,
+		needsV1Beta2: newer, bootStates: newer, newerConditions: newer, remediatesLost: newer,
+		adopts: newer, writesCCMSecret: newer,
 	}, nil
 }
 

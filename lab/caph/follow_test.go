@@ -12,6 +12,7 @@ import (
 
 	"github.com/hetznercloud/hcloud-go/v2/hcloud"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/v1beta1"
@@ -68,6 +69,8 @@ func TestStandInOfV118(t *testing.T) {
 	w.start(t, "v1.1.8")
 	t.Run("life of a cluster", w.testLife)
 	t.Run("a server that vanishes", w.testRemediated)
+	t.Run("a server that is not created in time", w.testOverdue)
+	t.Run("a server that is switched off", w.testSwitchedOff)
 	t.Run("a name that is taken", w.testAdopted)
 	t.Run("the secret of the CCM", w.testCCMSecret)
 }
@@ -105,6 +108,99 @@ func (w *harness) testRemediated(t *testing.T) {
 		server, _, err := w.hetzner.Server.GetByName(ctx, made.Name)
 		if err == nil && server != nil {
 			err = fmt.Errorf("server %d was created", server.ID)
+		}
+		return err
+	})
+}
+
+// testOverdue: six minutes after its first pass a machine without a server is given up, though there is stock again.
+func (w *harness) testOverdue(t *testing.T) {
+	f := w.fixture(t, "overdue", nil)
+	f.waitCluster(t, "the cluster to be ready", ready)
+	id, err := w.cloud.InjectFault(cloud.Fault{Kind: cloud.FaultOutOfStock, ServerType: "cx33"})
+	must(t, err)
+	machine := f.machine(t, "overdue-cp-1", nil)
+	f.bootstrap(t, machine)
+	waits := f.waitMachine(t, "overdue-cp-1", "the order to be given up", func(m *api.HCloudMachine) error {
+		if m.Status.BootState != "" || m.Status.BootStateSince == nil {
+			return fmt.Errorf("status is %+v", m.Status)
+		}
+		return falseFor(m, api.ServerCreateSucceeded, api.ServerCreateFailedIrrecoverable)
+	})
+	w.cloud.RemoveFault(id)
+	before := waits.DeepCopy()
+	waits.Status.BootStateSince = ptr.To(metav1.NewTime(time.Now().Add(-bootDeadline - time.Second)))
+	must(t, w.Status().Patch(t.Context(), waits, client.MergeFrom(before)))
+	time.Sleep(time.Second) // for the stand-in's cache
+	f.touch(t, waits)
+	failed := f.waitMachine(t, waits.Name, "the machine to fail", func(m *api.HCloudMachine) error {
+		if m.Status.BootState != api.BootStateProvisioningFailed || m.Spec.ProviderID != nil {
+			return fmt.Errorf("status is %+v", m.Status)
+		}
+		return falseFor(m, api.ServerCreateSucceeded, api.ServerCreateFailedIrrecoverable)
+	})
+	message := conditions.GetMessage(failed, api.ServerCreateSucceeded)
+	if !strings.Contains(message, "resource_unavailable") || !strings.Contains(message, "(boot state unset timed out") {
+		t.Errorf("its condition says %q", message)
+	}
+	for kind, reason := range map[string]string{"Ready": "NotReady", "ServerCreated": "CreationFailedIrrecoverably"} {
+		if c := meta.FindStatusCondition(failed.Status.V1Beta2.Conditions, kind); c == nil || c.Reason != reason ||
+			c.Status != metav1.ConditionFalse || !strings.Contains(c.Message, message) {
+			t.Errorf("in status.v1beta2 %s is %+v", kind, c)
+		}
+	}
+	must(t, w.Get(t.Context(), client.ObjectKeyFromObject(machine), machine))
+	if _, marked := machine.Annotations[clusterv1.RemediateMachineAnnotation]; !marked {
+		t.Errorf("the Machine's annotations are %v", machine.Annotations)
+	}
+}
+
+// testSwitchedOff: a machine whose system ran stays ready, and its server is not switched on.
+func (w *harness) testSwitchedOff(t *testing.T) {
+	f := w.fixture(t, "off", nil)
+	cluster := f.waitCluster(t, "the cluster to be ready", ready)
+	f.bootstrap(t, f.machine(t, "off-cp-1", nil))
+	runs := f.waitMachine(t, "off-cp-1", "the machine to be ready", machineReady)
+	for kind, reasons := range map[string][]metav1.Condition{
+		"HetznerCluster": cluster.Status.V1Beta2.Conditions, "HCloudMachine": runs.Status.V1Beta2.Conditions} {
+		for _, c := range reasons {
+			if c.Status != metav1.ConditionTrue && !strings.HasPrefix(c.Type, "TargetCluster") && c.Type != "Ready" {
+				t.Errorf("%s: in status.v1beta2 is %+v", kind, c)
+			}
+		}
+	}
+	for kind, reason := range map[string]string{"Ready": "Ready", "ServerCreated": "Created",
+		"ServerProvisioned": "Provisioned", "ServerAvailable": "Available", "HCloudTokenAvailable": "Available"} {
+		if c := meta.FindStatusCondition(runs.Status.V1Beta2.Conditions, kind); c == nil || c.Reason != reason {
+			t.Errorf("in status.v1beta2 %s is %+v", kind, c)
+		}
+	}
+	server, _, err := w.hetzner.Server.GetByName(t.Context(), "off-cp-1")
+	must(t, err)
+	_, _, err = w.hetzner.Server.Poweroff(t.Context(), server)
+	must(t, err)
+	eventually(t, "the server to be off", func(ctx context.Context) error {
+		server, _, err := w.hetzner.Server.GetByID(ctx, server.ID)
+		if err == nil && server.Status != hcloud.ServerStatusOff {
+			err = fmt.Errorf("it is %s", server.Status)
+		}
+		return err
+	})
+	f.touch(t, runs)
+	f.waitMachine(t, runs.Name, "the machine to tell of it", func(m *api.HCloudMachine) error {
+		if got := ptr.Deref(m.Status.InstanceState, ""); got != string(hcloud.ServerStatusOff) {
+			return fmt.Errorf("its server is %s", got)
+		}
+		return nil
+	})
+	stays(t, func(ctx context.Context) error {
+		m := &api.HCloudMachine{}
+		if err := w.Get(ctx, client.ObjectKeyFromObject(runs), m); err != nil {
+			return err
+		}
+		server, _, err := w.hetzner.Server.GetByID(ctx, server.ID)
+		if err == nil && (server.Status != hcloud.ServerStatusOff || !m.Status.Ready) {
+			err = fmt.Errorf("the server is %s, the machine's status %+v", server.Status, m.Status)
 		}
 		return err
 	})

@@ -132,6 +132,10 @@ func (r *machineReconciler) Reconcile(ctx context.Context, request reconcile.Req
 			err = nil // the condition has it
 		}
 		conditions.SetSummary(hcloudMachine)
+		if r.follows.newerConditions {
+			status := &hcloudMachine.Status
+			status.V1Beta2 = newer(status.V1Beta2, status.Conditions, hcloudMachine.Generation)
+		}
 		if patchErr := helper.Patch(ctx, hcloudMachine); patchErr != nil {
 			err = errors.Join(err, fmt.Errorf("patching HCloudMachine %s: %w", request, patchErr))
 		}

@@ -13,12 +13,10 @@ import (
 	"time"
 
 	"github.com/hetznercloud/hcloud-go/v2/hcloud"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/v1beta1"
 	"sigs.k8s.io/cluster-api/util"
 	"sigs.k8s.io/cluster-api/util/conditions"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/slipway-k8s/slipway/lab/caph/api"
@@ -28,6 +26,8 @@ const (
 	providerIDPrefix = "hcloud://"
 	// serverOffDeadline: a server that stays off this long fails.
 	serverOffDeadline = 10 * time.Minute
+	// bootDeadline: a server that is not created, or does not start, within this time is given up (v1.1.0).
+	bootDeadline = 6 * time.Minute
 	// shutdownDeadline: a server that does not shut down within this time is deleted running.
 	shutdownDeadline = 2 * time.Minute
 )
@@ -45,6 +45,10 @@ func (s *machineScope) ensure(ctx context.Context) (reconcile.Result, error) {
 		return s.after(bootstrapPoll), nil
 	}
 	conditions.MarkTrue(s.hcloudMachine, api.BootstrapReady)
+	if s.overdue("") {
+		return reconcile.Result{}, s.timedOut(ctx, api.ServerCreateSucceeded, "HandleBootStateUnsetTimedOut",
+			"boot state unset")
+	}
 
 	server, err := s.find(ctx)
 	if err != nil {
@@ -80,16 +84,21 @@ func (s *machineScope) ensure(ctx context.Context) (reconcile.Result, error) {
 	s.hcloudMachine.Spec.ProviderID = ptr.To(providerIDPrefix + strconv.FormatInt(server.ID, 10))
 	s.hcloudMachine.Status.Addresses = addresses(server)
 	s.hcloudMachine.Status.InstanceState = ptr.To(string(server.Status))
+	if s.overdue(api.BootStateBootingToRealOS) {
+		return reconcile.Result{}, s.timedOut(ctx, api.ServerProvisioned, "BootingToRealOSTimedOut",
+			"booting to real OS")
+	}
 	s.bootState(server)
 
-	switch server.Status {
-	case hcloud.ServerStatusOff:
+	switch status := server.Status; {
+	case s.hcloudMachine.Status.BootState == api.BootStateOperatingSystemRunning: // from then on it may be off
+	case status == hcloud.ServerStatusOff:
 		return s.powerOn(ctx, server)
-	case hcloud.ServerStatusStarting:
+	case status == hcloud.ServerStatusStarting:
 		conditions.MarkFalse(s.hcloudMachine, api.ServerAvailable, api.ServerStarting, clusterv1.ConditionSeverityInfo,
 			"server is starting")
 		return s.after(startingPoll), nil
-	case hcloud.ServerStatusRunning:
+	case status == hcloud.ServerStatusRunning:
 	default:
 		s.hcloudMachine.Status.Ready = false
 		return s.after(transitionalPoll), nil
@@ -144,57 +153,14 @@ func (s *machineScope) notFound(err error) (reconcile.Result, error) {
 // lost makes the machine of a server fail that was created and is not there any more.
 func (s *machineScope) lost(ctx context.Context, providerID string) error {
 	if s.follows.remediatesLost {
-		return s.remediate(ctx, fmt.Sprintf("hcloud server (%q) no longer available. Setting MachineError.", providerID))
+		return s.remediate(ctx, api.ServerAvailable, api.NoHCloudServerFound,
+			fmt.Sprintf("hcloud server (%q) no longer available. Setting MachineError.", providerID))
 	}
 	s.hcloudMachine.Status.FailureReason = ptr.To("UpdateError")
 	s.hcloudMachine.Status.FailureMessage = ptr.To(fmt.Sprintf("server with providerID %s not found", providerID))
 	conditions.MarkFalse(s.hcloudMachine, api.ServerAvailable, api.ServerNotFound, clusterv1.ConditionSeverityError,
 		"server with providerID %s no longer exists", providerID)
 	return nil
-}
-
-// remediate marks the Machine for remediation, and leaves the HCloudMachine alone from then on.
-func (s *machineScope) remediate(ctx context.Context, why string) error {
-	before := s.machine.DeepCopy()
-	if s.machine.Annotations == nil {
-		s.machine.Annotations = map[string]string{}
-	}
-	s.machine.Annotations[clusterv1.RemediateMachineAnnotation] = ""
-	if err := s.Patch(ctx, s.machine, client.MergeFrom(before)); err != nil {
-		return fmt.Errorf("marking Machine %s for remediation: %w", s.machine.Name, err)
-	}
-	s.events.Eventf(s.hcloudMachine, "Warning", "HCloudMachineWillBeRemediated",
-		"HCloudMachine will be remediated: %s", why)
-	s.setBootState(api.BootStateProvisioningFailed)
-	conditions.MarkFalse(s.hcloudMachine, api.ServerAvailable, api.NoHCloudServerFound, clusterv1.ConditionSeverityWarning,
-		"%s", why)
-	return nil
-}
-
-// bootState records how far the boot of the server has come.
-func (s *machineScope) bootState(server *hcloud.Server) {
-	if !s.follows.bootStates {
-		return
-	}
-	booting := func(reason, message string) {
-		s.setBootState(api.BootStateBootingToRealOS)
-		conditions.MarkFalse(s.hcloudMachine, api.ServerProvisioned, reason, clusterv1.ConditionSeverityInfo, "%s", message)
-	}
-	switch server.Status {
-	case hcloud.ServerStatusRunning:
-		s.setBootState(api.BootStateOperatingSystemRunning)
-		conditions.MarkTrue(s.hcloudMachine, api.ServerProvisioned)
-	case hcloud.ServerStatusOff:
-		booting(api.ServerOff, "server is switched off")
-	default:
-		booting(api.BootingToRealOS, "Operating system of node is booting")
-	}
-}
-
-func (s *machineScope) setBootState(state string) {
-	if status := &s.hcloudMachine.Status; status.BootState != state {
-		status.BootState, status.BootStateSince = state, ptr.To(metav1.Now())
-	}
 }
 
 // labels are the server's in Hetzner's API.

@@ -68,6 +68,9 @@ func (r *templateReconciler) Reconcile(ctx context.Context, request reconcile.Re
 	}
 	defer func() {
 		conditions.SetSummary(template)
+		if r.follows.newerConditions {
+			template.Status.V1Beta2 = newer(template.Status.V1Beta2, template.Status.Conditions, template.Generation)
+		}
 		if patchErr := helper.Patch(ctx, template); patchErr != nil {
 			err = errors.Join(err, fmt.Errorf("patching HCloudMachineTemplate %s: %w", request, patchErr))
 		}

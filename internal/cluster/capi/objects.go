@@ -173,6 +173,12 @@ func GivenUp(server *unstructured.Unstructured) bool {
 	return strings.Contains(Troubles(server), "ServerCreateSucceeded: "+orderedOnce)
 }
 
+// ProvisioningFailed tells whether CAPH, from v1.1 on, has given an HCloudMachine up for good: its server is gone, or
+// was not created or did not start within six minutes. Whatever changes, CAPH only deletes it.
+func ProvisioningFailed(server *unstructured.Unstructured) bool {
+	return server != nil && Text(server, "status", "bootState") == "ProvisioningFailed"
+}
+
 // Addresses lists a Machine's addresses of one type.
 func Addresses(machine *unstructured.Unstructured, kind string) []string {
 	entries, _, _ := unstructured.NestedSlice(machine.Object, "status", "addresses")

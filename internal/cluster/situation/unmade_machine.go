@@ -37,10 +37,15 @@ func outdatedMachines(tcp *unstructured.Unstructured, machines, configs []unstru
 	return names
 }
 
+// NeverMade is why a Machine is of no use without which nothing is lost; see Unmade.
+const NeverMade = "it never had a server and gets none: its configuration or its template was wrong, and the control " +
+	"plane has another one since, or CAPH has given it up"
+
 // Unmade reports whether a Machine of the control plane can be deleted without any loss, and is of no use: its
 // bootstrap configuration cannot be made, or its server is refused, so it never had a server and never was a node;
 // and the control plane's configuration, or its template, has been changed since, which the control plane provider
-// does not take to a Machine that is there. Otherwise keeps is why not.
+// does not take to a Machine that is there; or CAPH has given the server up before it was created. Otherwise keeps is
+// why not.
 func Unmade(ctx context.Context, tools platform.Tools, mgmt *kube.Cluster, c Watched,
 	name string) (machine *unstructured.Unstructured, keeps string, err error) {
 	if machine, err = capi.Get(ctx, mgmt, c.Namespace, capi.MachineKind, name); err != nil {
@@ -67,7 +72,7 @@ func Unmade(ctx context.Context, tools platform.Tools, mgmt *kube.Cluster, c Wat
 	if keeps := keepsUnmade(cluster, tcp, machine, bootstrapConfig, Named(servers, server)); keeps != "" {
 		return machine, keeps, nil
 	}
-	if !ofOldTemplate(tcp, Named(servers, server)) {
+	if !refused(tcp, Named(servers, server)) {
 		err = mgmt.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: name + bootstrapDataSuffix}, &corev1.Secret{})
 		if err == nil {
 			return machine, "its bootstrap data are there", nil
@@ -90,7 +95,7 @@ func Unmade(ctx context.Context, tools platform.Tools, mgmt *kube.Cluster, c Wat
 func keepsUnmade(cluster, tcp, machine, bootstrapConfig, server *unstructured.Unstructured) string {
 	_, controlPlane := machine.GetLabels()[capi.ControlPlaneLabel]
 	failed := capi.FalseCondition(bootstrapConfig, "DataSecretAvailable")
-	old := ofOldTemplate(tcp, server)
+	refused := refused(tcp, server)
 	switch {
 	case !controlPlane:
 		return "it is not one of the control plane"
@@ -98,16 +103,16 @@ func keepsUnmade(cluster, tcp, machine, bootstrapConfig, server *unstructured.Un
 		return "it is being deleted"
 	case cluster.GetDeletionTimestamp() != nil || tcp.GetDeletionTimestamp() != nil || capi.AtRest(cluster, tcp):
 		return "the cluster is paused, or is being deleted"
-	case !old && failed.Reason != "DataSecretGenerationFailed":
+	case !refused && failed.Reason != "DataSecretGenerationFailed":
 		return "its bootstrap configuration can be generated"
 	case capi.Text(machine, "status", "nodeRef", "name") != "":
 		return "it is a node"
 	case capi.Text(machine, "spec", "providerID") != "" || capi.Text(server, "spec", "providerID") != "":
 		return "it has a server"
-	case !old && (capi.Text(machine, "spec", "bootstrap", "dataSecretName") != "" || capi.Text(bootstrapConfig, "status",
+	case !refused && (capi.Text(machine, "spec", "bootstrap", "dataSecretName") != "" || capi.Text(bootstrapConfig, "status",
 		"dataSecretName") != ""):
 		return "its bootstrap data are there"
-	case !old && len(outdatedMachines(tcp, []unstructured.Unstructured{*machine},
+	case !refused && len(outdatedMachines(tcp, []unstructured.Unstructured{*machine},
 		[]unstructured.Unstructured{*bootstrapConfig})) == 0:
 		return "the control plane's configuration is still the one that it was created from, so another Machine would fail " +
 			"in the same way"
@@ -115,8 +120,12 @@ func keepsUnmade(cluster, tcp, machine, bootstrapConfig, server *unstructured.Un
 	return ""
 }
 
-// ofOldTemplate reports whether a server was ordered by another template than the control plane has now.
-func ofOldTemplate(tcp, server *unstructured.Unstructured) bool {
+// refused reports whether a server that does not exist will not be created: it was ordered by another template than the
+// control plane has now, or CAPH has given it up.
+func refused(tcp, server *unstructured.Unstructured) bool {
+	if capi.ProvisioningFailed(server) {
+		return true
+	}
 	by := server.GetAnnotations()[capi.ClonedFromAnnotation]
 	return by != "" && by != capi.Text(tcp, "spec", "infrastructureTemplate", "name")
 }
@@ -151,7 +160,5 @@ func DeleteUnmade(ctx context.Context, tools platform.Tools, mgmt *kube.Cluster,
 	if len(deleted) == 0 {
 		return "", nil
 	}
-	return fmt.Sprintf("deleted Machine %s, as agreed: it never had a server, because its configuration or its template "+
-		"is wrong, and the control plane has another one since",
-		strings.Join(deleted, ", ")), nil
+	return fmt.Sprintf("deleted Machine %s, as agreed: %s", strings.Join(deleted, ", "), NeverMade), nil
 }

@@ -77,13 +77,17 @@ func (s Situation) server(m member) (Finding, bool) {
 		return Finding{What: "Cluster API is creating it", weight: weightNormal}, true
 	}
 	if why := failure(m.server); why != "" {
-		return Finding{
+		f := Finding{
 			What: "is given up (" + why + "), and Cluster API does not create it again by itself",
 			Do: fmt.Sprintf("kubectl --namespace %s delete machine %s in the management cluster has another one created; "+
 				"then run again", m.machine.GetNamespace(), m.machine.GetName()),
 			// A server that is given up stays so, whenever that was.
 			Terminal: true, Seen: s.At, weight: weightTerminal,
-		}, true
+		}
+		if s.unmade(m) {
+			f = s.deletable(m, f)
+		}
+		return f, true
 	}
 	if c, ok := worst(complaints(m.config)); ok && c.reason == configurationFailed {
 		return s.unmakeable(m, c), true

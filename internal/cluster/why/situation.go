@@ -157,9 +157,9 @@ func (s Situation) machines() []member {
 // configurationFailed is the reason of a TalosConfig from which no machine configuration can be made.
 const configurationFailed = "DataSecretGenerationFailed"
 
-// Unmade reports whether a Machine was created from something that the control plane has no more, and has no server
-// because of that: its configuration cannot be made, or its server is refused. Its provider keeps the Machine all the
-// same.
+// Unmade reports whether a Machine has no server and gets none: it was created from something that the control plane has
+// no more, so that its configuration cannot be made, or its server is refused; or CAPH has given it up. The control
+// plane's provider keeps the Machine all the same.
 func (s Situation) Unmade(machine string) bool {
 	return slices.ContainsFunc(s.members(), func(m member) bool { return m.machine.GetName() == machine && s.unmade(m) })
 }
@@ -168,7 +168,7 @@ func (s Situation) unmade(m member) bool {
 	if c, ok := worst(complaints(m.config)); ok && c.reason == configurationFailed {
 		return slices.Contains(s.Outdated, m.machine.GetName())
 	}
-	return s.replaced(m) && capi.Text(m.machine, "spec", "providerID") == "" &&
+	return (s.replaced(m) || capi.ProvisioningFailed(m.server)) && capi.Text(m.machine, "spec", "providerID") == "" &&
 		capi.Text(m.server, "spec", "providerID") == "" && len(complaints(m.server)) > 0
 }
 
@@ -265,6 +265,12 @@ func failure(o *unstructured.Unstructured) string {
 	for _, field := range []string{"failureReason", "failureMessage"} {
 		if word := capi.Text(o, "status", field); word != "" {
 			words = append(words, word)
+		}
+	}
+	if len(words) == 0 && capi.ProvisioningFailed(o) {
+		words = append(words, "ProvisioningFailed")
+		if c, ok := worst(complaints(o)); ok && c.message != "" {
+			words = append(words, briefly(c.message))
 		}
 	}
 	return strings.Join(words, ": ")

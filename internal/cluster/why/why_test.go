@@ -276,6 +276,44 @@ func TestRefusedServerOfAnOlderTemplate(t *testing.T) {
 	}
 }
 
+// CAPH v1.1 gives a server up in status.bootState alone, and leaves the conditions as they were. Messages and state are
+// those of v1.1.8.
+func TestGivenUpByItsBootState(t *testing.T) {
+	given := func(providerID string, complaint object) Situation {
+		s := ordered(complaint)
+		s.Images = &Images{Name: "talos", Found: 1}
+		set := func(o *unstructured.Unstructured, value string, path ...string) {
+			t.Helper()
+			if err := unstructured.SetNestedField(o.Object, value, path...); err != nil {
+				t.Fatal(err)
+			}
+		}
+		set(&s.Servers[0], "ProvisioningFailed", "status", "bootState")
+		if providerID != "" {
+			set(&s.Servers[0], providerID, "spec", "providerID")
+		}
+		return s
+	}
+	s := given("", condition3("ServerCreateSucceeded", "ImageNotFound", "Warning",
+		"no image found with name talos (boot state unset timed out, in this state since 10m1s)"))
+	f := Explain(s).Terminal(now.Add(time.Hour))
+	if f != nil {
+		t.Errorf("of a look before the run began: %v", f)
+	}
+	f = Explain(s).Terminal(time.Time{})
+	if f == nil || !strings.Contains(f.What, "is given up (ProvisioningFailed: no image found with name talos") ||
+		!slices.Equal(f.Target, []string{"replace-machine", "machine"}) || !s.Unmade("machine") {
+		t.Errorf("it was never created: %+v", Explain(s).Findings)
+	}
+	s = given("hcloud://1", condition3("ServerAvailable", "NoHCloudServerFound", "Warning",
+		`hcloud server ("hcloud://1") no longer available. Setting MachineError.`))
+	f = Explain(s).Terminal(time.Time{})
+	if f == nil || !strings.Contains(f.What, "no longer available") || !strings.Contains(f.Do, "delete machine machine") ||
+		s.Unmade("machine") {
+		t.Errorf("its server is gone: %+v", Explain(s).Findings)
+	}
+}
+
 // A Pod that ends again and again blocks: a wait that does not depend on its Pod names it, with the command that shows
 // its log. One that only starts does not.
 func TestCrashLoop(t *testing.T) {

@@ -37,7 +37,8 @@ func TestOrderedAgain(t *testing.T) {
 	for name, tt := range map[string]struct {
 		caph, types, locations string
 		out                    []string // of stock at Hetzner now
-		once                   bool     // CAPH has given them up
+		once                   bool     // CAPH does not order them again by itself
+		failed                 bool     // nor where they change
 		want                   string
 	}{
 		"one server type":                {caph: "v1.0.12", types: "cx33", locations: "nbg1", once: true, want: "m2 m3"},
@@ -45,6 +46,7 @@ func TestOrderedAgain(t *testing.T) {
 		"not given up":                   {caph: "v1.0.12", types: "cx33", locations: "nbg1"},
 		"in stock again": {caph: "v1.0.12", types: "cx33,cpx32", locations: "nbg1", once: true,
 			want: "m2 m3"},
+		"given up for good": {caph: "v1.1.8", types: "cx33", locations: "nbg1", once: true, failed: true},
 		"several, all out of stock": {caph: "v1.0.12", types: "cx33,cpx32", locations: "nbg1", once: true,
 			out: []string{"cx33 nbg1", "cpx32 nbg1"}},
 	} {
@@ -52,6 +54,12 @@ func TestOrderedAgain(t *testing.T) {
 			w := newWorld(t, tt.out...)
 			if tt.once {
 				w.orderedOnce()
+			}
+			for _, name := range []string{"m2", "m3"} {
+				if tt.failed {
+					w.objects.Change(clustertest.CAPH, "HCloudMachine", config.DefaultNamespace, name,
+						clustertest.Map{"status": clustertest.Map{"bootState": "ProvisioningFailed"}})
+				}
 			}
 			w.cfg.CAPHVersion, w.cfg.ServerType, w.cfg.Location = tt.caph, tt.types, tt.locations
 			watch := w.watch()

@@ -226,13 +226,14 @@ func (w *Watch) ordersOnce() bool {
 }
 
 // orderAgain has CAPH order the servers again that it has given up: it looks at a machine again when that changes, so
-// an annotation is set. Machines that CAPH orders again by itself are left to it.
+// an annotation is set. Machines that CAPH orders again by itself are left to it, and those that it never orders again
+// are deleted (see situation.DeleteUnmade).
 func (w *Watch) orderAgain(ctx context.Context, mgmt *kube.Cluster, stuck []member) error {
 	if time.Since(w.ordered) < orderPause {
 		return nil
 	}
 	for _, m := range stuck {
-		if !capi.GivenUp(m.server) {
+		if !capi.GivenUp(m.server) || capi.ProvisioningFailed(m.server) {
 			continue
 		}
 		w.ordered = time.Now()

@@ -278,8 +278,7 @@ func (replacer Replacer) mayRemove(ctx context.Context, say flow.Say, manager, w
 	r Replacement) error {
 	if machine, keeps, err := situation.Unmade(ctx, replacer.tools, manager, situation.WatchedOf(replacer.cfg),
 		r.Machine); err == nil && keeps == "" && machine.GetUID() == r.UID {
-		say("the bootstrap configuration of Machine %s cannot be made: it never had a server, and the control plane's "+
-			"configuration has been changed since", r.Machine)
+		say("etcd is not asked about Machine %s: %s", r.Machine, situation.NeverMade)
 		return nil
 	}
 	if err := replacer.expendable(ctx, say, manager, r); err != nil {
@@ -416,8 +415,7 @@ func deleteBeforeEtcd(ctx context.Context, cfg config.Config, tools platform.Too
 	case keeps != "":
 		return &RefusedError{r.Machine, "etcd of this cluster was never started, and " + keeps}
 	}
-	say("deleting %s: its bootstrap configuration cannot be made, it never had a server, and the control plane's "+
-		"configuration has been changed since", kube.Describe(machine))
+	say("deleting %s: %s", kube.Describe(machine), situation.NeverMade)
 	if err := capi.DeleteMachine(ctx, manager, machine); err != nil {
 		return err
 	}

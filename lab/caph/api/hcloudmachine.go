@@ -72,8 +72,14 @@ type HCloudMachineStatus struct {
 	FailureMessage *string                    `json:"failureMessage,omitempty"`
 	Conditions     clusterv1.Conditions       `json:"conditions,omitempty"`
 	// BootState and BootStateSince (v1.1.0) say how far the server's boot has come.
-	BootState      string       `json:"bootState,omitempty"`
-	BootStateSince *metav1.Time `json:"bootStateSince,omitempty"`
+	BootState      string         `json:"bootState,omitempty"`
+	BootStateSince *metav1.Time   `json:"bootStateSince,omitempty"`
+	V1Beta2        *V1Beta2Status `json:"v1beta2,omitempty"`
+}
+
+// V1Beta2Status (v1.1.0) has the conditions as Cluster API's contract v1beta2 wants them.
+type V1Beta2Status struct {
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
 // GetConditions returns the status conditions.
@@ -116,6 +122,7 @@ type HCloudMachineTemplateStatus struct {
 	Capacity   corev1.ResourceList  `json:"capacity,omitempty"`
 	Conditions clusterv1.Conditions `json:"conditions,omitempty"`
 	OwnerType  string               `json:"ownerType,omitempty"`
+	V1Beta2    *V1Beta2Status       `json:"v1beta2,omitempty"`
 }
 
 // GetConditions returns the status conditions.

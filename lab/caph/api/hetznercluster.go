@@ -118,6 +118,7 @@ type HetznerClusterStatus struct {
 	HCloudPlacementGroups    []HCloudPlacementGroupStatus `json:"hcloudPlacementGroups,omitempty"`
 	FailureDomains           clusterv1.FailureDomains     `json:"failureDomains,omitempty"`
 	Conditions               clusterv1.Conditions         `json:"conditions,omitempty"`
+	V1Beta2                  *V1Beta2Status               `json:"v1beta2,omitempty"`
 }
 
 // NetworkStatus is the private network as last read.
