@@ -134,7 +134,7 @@ type outcome struct {
 // it.
 func (c *command) run(watch func(event, *os.Process), args ...string) outcome {
 	c.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 8*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute)
 	defer cancel()
 	cmd := c.cmd(ctx, append(args, "--output", "json")...)
 	stdout, err := cmd.StdoutPipe()

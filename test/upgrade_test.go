@@ -51,7 +51,7 @@ func upgraded(t *testing.T, c *command, older string) {
 	}
 	first := slices.Collect(maps.Keys(c.apiVersions(t.Context())))
 	c.storesState()
-	u := &upgrading{t: t, command: c}
+	u := &upgrading{t: t, command: c, set: "2026-09"}
 	u.refusals()
 	u.inPlace(first)
 	watched := watchEtcd(t, c)
@@ -97,11 +97,12 @@ func upgraded(t *testing.T, c *command, older string) {
 type upgrading struct {
 	*command
 	t     *testing.T
+	set   string // that the cluster gets
 	kills int
 }
 
 func (u *upgrading) upgrade(watch func(event, *os.Process), more ...string) outcome {
-	return u.run(watch, append([]string{"upgrade", "--to-set", "2026-09", "--lab", "--yes"}, more...)...)
+	return u.run(watch, append([]string{"upgrade", "--to-set", u.set, "--lab", "--yes"}, more...)...)
 }
 
 // killed ends runs with SIGKILL at each moment, up to that of a stage; empty: of all that are left.
@@ -120,16 +121,35 @@ func (u *upgrading) killed(last string, more ...string) {
 // kill ends a run with SIGKILL when a step says something.
 func (u *upgrading) kill(at event, more ...string) {
 	u.t.Helper()
-	killed := false
-	o := u.upgrade(func(e event, p *os.Process) {
-		if !killed && e.Step == at.Step && strings.Contains(e.Message, at.Message) {
-			killed = p.Kill() == nil
-		}
-	}, more...)
-	u.t.Logf("killed in %s at %q after %.0fs", at.Step, at.Message, o.elapsed.Seconds())
-	if !killed || o.exit == 0 {
+	if o, n := u.killFirst([]event{at}, more...); n < 0 {
 		u.t.Fatalf("it was not killed in %s at %q: exit %d\n%s", at.Step, at.Message, o.exit, o.output)
 	}
+}
+
+// killFirst ends a run with SIGKILL at the first of the moments that it comes to, and says which: what a step says, or one
+// of several things with | between them. -1: it comes to none.
+func (u *upgrading) killFirst(moments []event, more ...string) (o outcome, n int) {
+	n = -1
+	o = u.upgrade(func(e event, p *os.Process) {
+		if n >= 0 {
+			return
+		}
+		at := slices.IndexFunc(moments, func(m event) bool {
+			return e.Step == m.Step && slices.ContainsFunc(strings.Split(m.Message, "|"), func(says string) bool {
+				return strings.Contains(e.Message, says)
+			})
+		})
+		if at >= 0 && p.Kill() == nil {
+			n = at
+		}
+	}, more...)
+	if o.exit == 0 {
+		return o, -1
+	}
+	if n >= 0 {
+		u.t.Logf("killed in %s at %q after %.0fs", moments[n].Step, moments[n].Message, o.elapsed.Seconds())
+	}
+	return o, n
 }
 
 func (u *upgrading) finish(exit int, more ...string) outcome {
@@ -301,7 +321,7 @@ func (u *upgrading) again() {
 		u.t.Errorf("run again, it does not say that there is nothing to do\n%s", o.output)
 	}
 	before := slices.Sorted(maps.Keys(u.apiVersions(u.t.Context())))
-	o := u.run(nil, "all", "--lab", "VERSIONS=2026-09")
+	o := u.run(nil, "all", "--lab", "VERSIONS="+u.set)
 	if o.exit != 0 || strings.Contains(o.output, "and the cluster has") {
 		u.t.Errorf("all with the new versions: exit %d\n%s", o.exit, o.output)
 	}

@@ -71,22 +71,8 @@ func twoLabs(t *testing.T, c *command, older string) {
 	if is := c.onlyVersion(t, 3); is != older {
 		t.Errorf("the first lab's servers run %s", is)
 	}
-	for _, of := range []*command{c, other} {
-		want := map[string]string{"caph-system": "v1.0.7", "capi-system": "v1.10.10"}
-		if of == other {
-			want = map[string]string{"caph-system": "v1.1.8", "capi-system": "v1.13.6"}
-		}
-		for namespace, version := range want {
-			found, err := clientOf(t, filepath.Join(of.state, "kubeconfig")).AppsV1().Deployments(namespace).List(t.Context(),
-				metav1.ListOptions{})
-			if err != nil || len(found.Items) != 1 {
-				t.Fatalf("Deployments in %s: %v", namespace, err)
-			}
-			if image := found.Items[0].Spec.Template.Spec.Containers[0].Image; !strings.HasSuffix(image, ":"+version) {
-				t.Errorf("%s has %s, not %s", namespace, image, version)
-			}
-		}
-	}
+	providersAre(t, c, map[string]string{"caph-system": "v1.0.7", "capi-system": "v1.10.10"})
+	providersAre(t, other, newerProviders)
 	parts := other.fidelities()
 	for _, part := range []string{"kube-apiserver", "cluster-api-controller"} {
 		if parts[part] != "real" {
@@ -94,6 +80,23 @@ func twoLabs(t *testing.T, c *command, older string) {
 		}
 	}
 	other.lab("down")
+}
+
+// newerProviders are the namespaces of CAPH and of Cluster API's core, and their versions in the set 2026-11.
+var newerProviders = map[string]string{"caph-system": "v1.1.8", "capi-system": "v1.13.6"}
+
+// providersAre says which providers of a cluster that manages itself have other versions than wanted.
+func providersAre(t *testing.T, c *command, want map[string]string) {
+	t.Helper()
+	for namespace, version := range want {
+		found, err := workload(t, c).AppsV1().Deployments(namespace).List(t.Context(), metav1.ListOptions{})
+		if err != nil || len(found.Items) != 1 {
+			t.Fatalf("Deployments in %s: %v", namespace, err)
+		}
+		if image := found.Items[0].Spec.Template.Spec.Containers[0].Image; !strings.HasSuffix(image, ":"+version) {
+			t.Errorf("%s has %s, not %s", namespace, image, version)
+		}
+	}
 }
 
 // fidelities are the parts of the lab's status, and how faithful each is.

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"io"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -191,6 +192,20 @@ additionalTolerations: [{key: example, operator: Exists}]
 
 // taintValue of the taints that have one.
 var taintValue = map[string]string{"node.cloudprovider.kubernetes.io/uninitialized": "true"}
+
+// A cluster of one node has the port of the Hetzner CCM's Pods once: with this project's values the old one goes first.
+func TestHCloudCCMOnOneNode(t *testing.T) {
+	values, err := os.ReadFile("../../bootstrap/hcloud-ccm-values.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const name = "hcloud-cloud-controller-manager"
+	is := typed[appsv1.Deployment](t, find(t, mustRender(t, name, name, string(values)), "Deployment", name))
+	if r := is.Spec.Strategy.RollingUpdate; !is.Spec.Template.Spec.HostNetwork || r == nil || r.MaxSurge.IntValue() != 0 ||
+		r.MaxUnavailable.IntValue() != 1 {
+		t.Errorf("it is replaced by %+v", is.Spec.Strategy)
+	}
+}
 
 func TestTalosCCM(t *testing.T) {
 	const chart = "talos-cloud-controller-manager"

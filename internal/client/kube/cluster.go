@@ -216,9 +216,17 @@ func WebhookDown(err error) bool {
 // Unwell reports whether err says that an API server, or a webhook behind it, did not take a request that it may take
 // in a moment: it was silent, starts, has no etcd leader just now, or has too much to do.
 func Unwell(err error) bool {
-	return Transient(err) || apierrors.IsInternalError(err) || apierrors.IsServiceUnavailable(err) ||
+	return Transient(err) || conversionDown(err) || apierrors.IsInternalError(err) || apierrors.IsServiceUnavailable(err) ||
 		apierrors.IsTimeout(err) ||
 		apierrors.IsServerTimeout(err) || apierrors.IsTooManyRequests(err)
+}
+
+// conversionDown reports whether err is the API server's complaint that a conversion webhook did not convert what is
+// stored, as while its Pod moves to another node. The complaint has no reason that would tell it from others.
+func conversionDown(err error) bool {
+	var status apierrors.APIStatus
+	return errors.As(err, &status) && status.Status().Code == http.StatusInternalServerError &&
+		strings.Contains(status.Status().Message, "conversion webhook for ")
 }
 
 // answered reports whether err is a refusal by someone who read the request, a webhook or the API server. A webhook

@@ -231,6 +231,7 @@ func TestUnwell(t *testing.T) {
 		"not allowed":                    {http.StatusForbidden, false},
 		"an object that is not valid":    {http.StatusUnprocessableEntity, false},
 		"a client that is not logged in": {http.StatusUnauthorized, false},
+		"conversion webhook for example.com/v1, Kind=Widget failed: connection refused": {http.StatusInternalServerError, true},
 	} {
 		s, c := connect(t, widget)
 		s.Fail = func(r *http.Request) (int, string) {

@@ -17,6 +17,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
 	"github.com/slipway-k8s/slipway/internal/cluster/situation"
+	"github.com/slipway-k8s/slipway/internal/cluster/wait"
 	"github.com/slipway-k8s/slipway/internal/ensure/canary"
 	"github.com/slipway-k8s/slipway/internal/ensure/flux"
 	"github.com/slipway-k8s/slipway/platform"
@@ -71,6 +72,20 @@ type state struct {
 	held     bool // the agents of the network are held back: their upgrade has not come past its canary node
 	observed changes.Observed
 	view     view
+}
+
+// patiently looks again while an API server, or a webhook behind it, does not answer: a cluster that manages itself has
+// no webhooks for a while after the server has gone that they ran on.
+func (e *environment) patiently(ctx context.Context, say flow.Say, look func(context.Context) error) error {
+	within := e.cfg.LoadBalancerTimeout.D()
+	return wait.Wait{What: "the API server and its webhooks to answer", Within: within, Each: within}.Until(ctx, say,
+		func(ctx context.Context) (string, error) {
+			err := look(ctx)
+			if err != nil && !kube.Unwell(err) {
+				err = wait.Final(err)
+			}
+			return "", err
+		})
 }
 
 // read asks the cluster for its versions. Of a component whose servers are being replaced it takes the lowest version

@@ -208,6 +208,19 @@ func Examine(ctx context.Context, cfg config.Config, tools platform.Tools, o Opt
 	if err != nil {
 		return Examination{}, err
 	}
+	if !o.Resumes {
+		return e.examine(ctx, o, via, say)
+	}
+	var x Examination
+	err = e.patiently(ctx, say, func(ctx context.Context) (err error) {
+		x, err = e.examine(ctx, o, via, say)
+		return err
+	})
+	return x, err
+}
+
+func (e *environment) examine(ctx context.Context, o Options, via map[uint64]string, say flow.Say) (Examination, error) {
+	cfg := e.cfg
 	c, err := e.open(ctx, say)
 	if err != nil {
 		return Examination{}, err

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/cluster/clustertest"
 )
 
 // versionsOf is a version set with other values in some places.
@@ -148,6 +150,39 @@ func TestStages(t *testing.T) {
 				t.Errorf("got  %q\nwant %q", is, tt.want)
 			}
 		})
+	}
+}
+
+// TestControlPlaneProviderFirst: CACPPT v0.5.12, of the set guide, may never end to replace servers
+// (cluster-api-control-plane-provider-talos#237), so that the newer one is there before anything else is done.
+func TestControlPlaneProviderFirst(t *testing.T) {
+	for _, set := range []string{"2026-09", "2026-11"} {
+		r := request{from: versionsOf("guide"), to: versionsOf(set), replicas: 3, table: config.Shipped(),
+			workers: []string{"replaces 2"}}
+		stages, err := r.plan()
+		if err != nil {
+			t.Fatal(set, err)
+		}
+		if !slices.Contains(stages[0].Changes, Change{"CACPPT_VERSION", "v0.5.12", "v0.5.13"}) {
+			t.Errorf("%s: the first stage is %v", set, stages[0])
+		}
+		cfg := config.Defaults()
+		clustertest.Configure(t, &cfg, "WORKERS=1")
+		for name, version := range r.to {
+			clustertest.Configure(t, &cfg, name+"="+version)
+		}
+		plan, err := NewPlan(cfg, clustertest.New(t).Tools(), Examination{Stages: stages, Replicas: 3})
+		if err != nil {
+			t.Fatal(set, err)
+		}
+		later := []string{StageProviders}
+		for _, s := range plan.Graph.Steps() {
+			if slices.ContainsFunc(s.Behind, func(l flow.Link) bool { return slices.Contains(later, l.Step) }) {
+				later = append(later, s.Name)
+			} else if s.Name != StageProviders {
+				t.Errorf("%s: step %s does not come after %s", set, s.Name, StageProviders)
+			}
+		}
 	}
 }
 

@@ -134,8 +134,11 @@ func (s serversStep) run(ctx context.Context, say flow.Say) (Servers, error) {
 	if err != nil {
 		return Servers{}, err
 	}
-	now, err := s.read(ctx, c)
-	if err != nil {
+	var now state
+	if err := s.patiently(ctx, say, func(ctx context.Context) (err error) {
+		now, err = s.read(ctx, c)
+		return err
+	}); err != nil {
 		return Servers{}, err
 	}
 	plane, values := newControlPlane(s.environment, c), s.values()

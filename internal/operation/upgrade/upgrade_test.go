@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -254,6 +256,37 @@ func TestServerThatNeverBecomesReady(t *testing.T) {
 	}
 	if held, err := Held(t.Context(), cfg, tools); held != "" || err != nil {
 		t.Errorf("at the end: %q, %v", held, err)
+	}
+}
+
+// An upgrade that was cut off while the server went that the webhooks ran on waits for them; one that only begins says so.
+func TestAResumedUpgradeWaitsForWebhooks(t *testing.T) {
+	p, tools := newProvider(t)
+	var left atomic.Int32
+	p.Management.Fail = func(r *http.Request) (int, string) {
+		if r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/clusters/k8s") && left.Add(-1) >= 0 {
+			return http.StatusInternalServerError,
+				"conversion webhook for cluster.x-k8s.io/v1beta2, Kind=Cluster failed: connection refused"
+		}
+		return 0, ""
+	}
+	cfg := p.configured(t, "KUBERNETES_VERSION=v1.33.5")
+	left.Store(1)
+	if _, err := Examine(t.Context(), cfg, tools, Options{}, p.say); err == nil || !strings.Contains(err.Error(), "webhook") {
+		t.Errorf("it begins: %v", err)
+	}
+	left.Store(1)
+	x, err := Examine(t.Context(), cfg, tools, Options{Resumes: true}, p.say)
+	if err != nil || len(x.Stages) != 1 || left.Load() >= 0 {
+		t.Fatalf("%v: %v, %+v", left.Load(), err, x)
+	}
+	plan, err := NewPlan(cfg, tools, x)
+	if err != nil {
+		t.Fatal(err)
+	}
+	left.Store(1) // the server goes after it was examined
+	if _, err := clustertest.Run(t, plan.Graph, []string{x.Stages[0].Name}, flow.Memory(), nil); err != nil || left.Load() >= 0 {
+		t.Errorf("%v, %d", err, left.Load())
 	}
 }
 

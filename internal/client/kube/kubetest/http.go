@@ -362,6 +362,9 @@ func refuse(w http.ResponseWriter, code int, message string) {
 	if code == http.StatusConflict && strings.Contains(message, "has been modified") {
 		reason = "Conflict"
 	}
+	if strings.HasPrefix(message, "conversion webhook for ") {
+		reason = "" // as an API server says it
+	}
 	reply(w, code, map[string]any{"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message,
 		"reason": reason, "code": code})
 }
