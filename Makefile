@@ -212,6 +212,7 @@ low_priority_compile = -toolexec 'nice -n 10'
 .PHONY: test-all test-endtoend test-packages test-flux
 test-all:
 	$(GO) run ./cmd/bootstrap lab build
+	$(GO) run ./cmd/bootstrap lab build VERSIONS=guide
 	$(MAKE) --no-print-directory --jobs $(at_once) test-endtoend test-packages
 	@echo 'not run: all moments of the pivot, of upgrades and of recoveries (make crash-pivot crash-restore crash-upgrade), the crash suite (make crash),' \
 		'Flux (make test-flux), a fleet of six (make test-fleet), the page of serve in a browser (make test-serve), 1,000 schedules (make crash-quick), backups of 1 GB (SLIPWAY_LARGE=1 go test ./internal/client/etcd ./internal/client/talos)'

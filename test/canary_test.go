@@ -16,9 +16,9 @@ import (
 func TestCanaryNode(t *testing.T) {
 	c := bootstrapped(t, "bootstrap")
 	client := workload(t, c)
-	const image = "quay.io/cilium/cilium:v1.18.13"
+	const image = "quay.io/cilium/cilium:v1.20.0"
 	upgrade := func(more ...string) outcome {
-		return c.run(nil, append([]string{"upgrade", "--lab", "--yes", "CILIUM_VERSION=1.18.13"}, more...)...)
+		return c.run(nil, append([]string{"upgrade", "--lab", "--yes", "CILIUM_VERSION=1.20.0"}, more...)...)
 	}
 	c.lab("fault", "add", "cluster-ips-away", "server=k8s-*")
 	o := upgrade("RELEASE_TIMEOUT=45s")

@@ -214,7 +214,7 @@ func (p project) plantForeign(t *testing.T) {
 		hcloud.FirewallCreateOpts{Name: "k8s-firewall", Labels: map[string]string{"slipway-cluster": "k8s2"}})
 	fail("firewall", err)
 	snapshot, _, err := p.Server.CreateImage(ctx, server.Server, &hcloud.ServerCreateImageOpts{
-		Type: hcloud.ImageTypeSnapshot, Description: hcloud.Ptr("talos-amd64-v1.12.2"),
+		Type: hcloud.ImageTypeSnapshot, Description: hcloud.Ptr("talos-amd64-v1.13.9"),
 		Labels: map[string]string{"os": "talos"},
 	})
 	fail("snapshot", err)

@@ -61,10 +61,10 @@ func defects() []defect {
 		{"an engine with cgroup v1", "engine", "cgroup v1", func(_ *testing.T, c *doctorLab) {
 			c.engine = strings.Replace(wellEngine, `"v2"`, `"v1"`, 1)
 		}},
-		{"a provider's version that there is not", "providers", "v1.0.99", set("CAPH_VERSION", "v1.0.99")},
+		{"a provider's version that there is not", "providers", "v1.1.99", set("CAPH_VERSION", "v1.1.99")},
 		{"a chart's version that the registry has not", "charts", "talos-cloud-controller-manager 0.5.99",
 			set("TALOS_CCM_VERSION", "0.5.99")},
-		{"a chart's version that the repository has not", "charts", "cilium 1.18.99", set("CILIUM_VERSION", "1.18.99")},
+		{"a chart's version that the repository has not", "charts", "cilium 1.19.99", set("CILIUM_VERSION", "1.19.99")},
 		{"a token for reading alone", "token", "reading only", fault("error", "method=DELETE", "path=/placement_groups/0",
 			"status=403", "code=token_readonly")},
 		{"an unknown token", "token", "does not accept", set("HCLOUD_TOKEN", "not-a-token-of-this-lab")},
@@ -200,7 +200,7 @@ func (c *doctorLab) network(t *testing.T, name, prefix string) {
 func twoImages(t *testing.T, c *doctorLab) {
 	lab := *c.command
 	lab.state = c.labState
-	for _, name := range []string{"talos-amd64-v1.12.2", "another"} {
+	for _, name := range []string{"talos-amd64-v1.13.9", "another"} {
 		if err := lab.labCall(http.MethodPut, "/v1/images/"+name, nil); err != nil {
 			t.Fatal(err)
 		}
@@ -209,7 +209,7 @@ func twoImages(t *testing.T, c *doctorLab) {
 		hcloud.ImageListOpts{Type: []hcloud.ImageType{hcloud.ImageTypeSnapshot}}))(t)
 	for _, image := range images {
 		if image.Labels["caph-image-name"] == "another" {
-			image.Labels["caph-image-name"] = "talos-amd64-v1.12.2"
+			image.Labels["caph-image-name"] = "talos-amd64-v1.13.9"
 			if _, _, err := c.Image.Update(t.Context(), image, hcloud.ImageUpdateOpts{Labels: image.Labels}); err != nil {
 				t.Fatal(err)
 			}

@@ -252,7 +252,7 @@ func machineNames(objects []unstructured.Unstructured) []string {
 func (p project) talosSnapshots(t *testing.T) []*hcloud.Image {
 	t.Helper()
 	return must(p.Image.AllWithOpts(t.Context(),
-		hcloud.ImageListOpts{ListOpts: hcloud.ListOpts{LabelSelector: "caph-image-name==talos-amd64-v1.12.2"}}))(t)
+		hcloud.ImageListOpts{ListOpts: hcloud.ListOpts{LabelSelector: "caph-image-name==talos-amd64-v1.13.9"}}))(t)
 }
 
 // plantSnapshot creates a second snapshot that CAPH finds, as a user of Packer does.
@@ -264,7 +264,7 @@ func (p project) plantSnapshot(t *testing.T) {
 	}
 	made := must(first(p.Server.CreateImage(ctx, p.clusterServers(t)[0], &hcloud.ServerCreateImageOpts{
 		Type: hcloud.ImageTypeSnapshot, Description: hcloud.Ptr("by hand"),
-		Labels: map[string]string{"caph-image-name": "talos-amd64-v1.12.2", "os": "talos"},
+		Labels: map[string]string{"caph-image-name": "talos-amd64-v1.13.9", "os": "talos"},
 	})))(t)
 	if err := p.Action.WaitFor(ctx, made.Action); err != nil {
 		t.Fatal(err)

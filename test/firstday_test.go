@@ -185,7 +185,7 @@ func (d *firstDay) again(t *testing.T) {
 func (d *firstDay) configurationChanges(t *testing.T) {
 	wrote := len(writes(t, d.command))
 	for _, c := range []struct{ value, says string }{
-		{"KUBERNETES_VERSION=v1.33.5", "and the cluster has v1.32.2; to change the cluster: bootstrap upgrade"},
+		{"KUBERNETES_VERSION=v1.36.5", "and the cluster has v1.35.4; to change the cluster: bootstrap upgrade"},
 		{"SERVER_TYPE=cx43", "and the cluster has cx33; to change the cluster: "},
 		{"LOCATION=fsn1", "and the cluster has nbg1; to change the cluster: it cannot be changed"},
 	} {

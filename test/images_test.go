@@ -151,7 +151,7 @@ func anImageRunsInPods(t *testing.T, c *command) {
 		}
 		c.labGet("/v1/status", &status)
 		for _, p := range status.Parts {
-			if p.Name == "caph" && !strings.Contains(p.Detail, "from the image ghcr.io/syself/caph:v1.0.7@sha256:") {
+			if p.Name == "caph" && !strings.Contains(p.Detail, "from the image ghcr.io/syself/caph:v1.1.8@sha256:") {
 				t.Fatalf("lab status says of CAPH: %q", p.Detail)
 			}
 		}

@@ -112,7 +112,7 @@ func atHetznerOf(t *testing.T, l *command) *command {
 	}
 	l.labGet("/v1/info", &info)
 	for image, entrypoint := range map[string][]string{
-		"syself/caph:" + config.Defaults().CAPHVersion:                {"/manager", "caph", "--follow=v1.0.7"},
+		"syself/caph:" + config.Defaults().CAPHVersion:                {"/manager", "caph", "--follow=v1.1.8"},
 		"jetstack/cert-manager-controller:" + info.CertManagerVersion: {"/manager", "cert-manager"},
 		"jetstack/cert-manager-webhook:" + info.CertManagerVersion:    {"/manager", "cert-manager"},
 		"jetstack/cert-manager-cainjector:" + info.CertManagerVersion: {"/manager", "cert-manager"},

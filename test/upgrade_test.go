@@ -36,6 +36,7 @@ func upgradeMoments() []struct {
 		{"talos", "is being deleted", false},
 		{"kubernetes-1-33-13", " of 3 servers", true}, // where it is written: see neverReady
 		{"hcloud-ccm", "writing Secret", false},
+		{"wait-releases", "", true}, // all versions are those of the set
 	}
 }
 

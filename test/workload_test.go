@@ -64,8 +64,8 @@ func nodesReady(t *testing.T, c *command, want int) {
 		} else if _, err := strconv.ParseInt(id, 10, 64); err != nil {
 			t.Errorf("node %s has the provider ID %q", n.Name, n.Spec.ProviderID)
 		}
-		if v := n.Status.NodeInfo.KubeletVersion; v != "v1.32.2" {
-			t.Errorf("node %s runs %s, not v1.32.2", n.Name, v)
+		if v := n.Status.NodeInfo.KubeletVersion; v != supportedKubernetes {
+			t.Errorf("node %s runs %s, not %s", n.Name, v, supportedKubernetes)
 		}
 		if len(n.Spec.Taints) > 0 {
 			t.Errorf("node %s is tainted: %v", n.Name, n.Spec.Taints)

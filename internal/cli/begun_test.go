@@ -105,7 +105,7 @@ func TestUpgradeAgain(t *testing.T) {
 	environment := map[string]string{"TALOS_VERSION": "v1.13.9", "LOCATION": "nbg1"}
 	for want, o := range map[string]upgradeOptions{
 		"upgrade TALOS_VERSION=v1.13.9 KUBERNETES_VERSION=v1.36.5": {PauseAfter: "talos"},
-		"upgrade --to-set current --via v1.32.9,v1.33.1 --in-place KUBERNETES_VERSION=v1.33.5": {ToSet: "current",
+		"upgrade --to-set current --via v1.32.9,v1.33.1 --in-place KUBERNETES_VERSION=v1.36.5": {ToSet: "current",
 			InPlace: true,
 			Via:     []string{"v1.32.9", "v1.33.1"}},
 	} {

@@ -14,7 +14,7 @@ import (
 
 func TestInLab(t *testing.T) {
 	f := labtest.NewFakeLab(t)
-	cfg, err := load(t, "networkCidr: 10.10.0.0/16\nciliumVersion: 1.18.9\n", "", "CAPI_VERSION=v1.13.9")
+	cfg, err := load(t, "networkCidr: 10.10.0.0/16\nciliumVersion: 1.18.9\n", "", "CAPI_VERSION=v1.13.9 CACPPT_VERSION=v0.5.12")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +38,7 @@ func TestInLab(t *testing.T) {
 		}
 	}
 	want := []string{
-		"CACPPT_VERSION is v0.5.13 in the lab, in place of v0.5.12 (default)",
+		"CACPPT_VERSION is v0.5.13 in the lab, in place of v0.5.12 (argument CACPPT_VERSION=v0.5.12)",
 		"CAPI_VERSION is v1.13.6 in the lab, in place of v1.13.9 (argument CAPI_VERSION=v1.13.9)",
 		"NETWORK_CIDR is 127.64.0.0/16 in the lab, in place of 10.10.0.0/16 (",
 		"known of the configured CACPPT_VERSION, which the lab does not run: Cluster API control plane provider Talos v0.5.12",

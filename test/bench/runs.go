@@ -89,7 +89,7 @@ func (w workbench) slipway(ctx context.Context, state string, output io.Writer, 
 	}
 	cmd := exec.CommandContext(ctx, w.program("slipway"), args...)
 	cmd.Dir = w.root
-	cmd.Env = append(environment(), "LAB_PROGRAMS=source")
+	cmd.Env = append(environment(), "LAB_PROGRAMS=source", "VERSIONS=guide") // as the Makefile
 	cmd.Stdout, cmd.Stderr = output, os.Stderr
 	if output == nil {
 		cmd.Stdout = os.Stderr

@@ -241,6 +241,9 @@ func (e *environment) examine(ctx context.Context, o Options, via map[uint64]str
 	x.Left, x.Workers = pools.left, pools.replicas
 	r := request{table: cfg.Table(), from: x.From, to: x.To, via: via, rolling: now.rolling, held: now.held,
 		replicas: now.replicas, kubelets: now.kubelets, workers: pools.texts, inPlace: o.InPlace, image: cfg.ImageName}
+	if o.Resumes && len(r.workers) == 0 && len(x.Workers) > 0 { // the pools have the versions, their servers perhaps not yet
+		r.workers = []string{"waits until each worker pool has replaced its servers"}
+	}
 	if o.InPlace {
 		if r.cutOff, err = newControlPlane(e, c).withoutTemplate(ctx); err != nil {
 			return x, err

@@ -77,6 +77,14 @@ func TestWorkerPoolsGetVersionsOnly(t *testing.T) {
 		strings.Contains(x.Stages[i].Does, "cx43") || !strings.Contains(x.Stages[i].Does, "Kubernetes v1.35.4 → v1.36.5") {
 		t.Errorf("%+v", x.Stages)
 	}
+	as := p.configured(t)
+	as.Workers = cfg.Workers
+	for _, resumes := range []bool{false, true} { // a pool that has the versions is waited for by what resumes an upgrade
+		now, err := Examine(t.Context(), as, tools, Options{Resumes: resumes}, p.say)
+		if waits := len(now.Stages) == 1 && now.Stages[0].Name == StageWorkers; err != nil || waits != resumes {
+			t.Errorf("resumed %t: %v, %+v", resumes, err, now.Stages)
+		}
+	}
 	if left := strings.Join(x.Left, "; "); !strings.Contains(left, "server type cx33 → cx43") ||
 		strings.Contains(left, "v1.36.5") || strings.Contains(left, "v1.13.10") {
 		t.Errorf("it leaves %q; %q", left, x.Unanswered)

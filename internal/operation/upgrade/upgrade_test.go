@@ -270,7 +270,7 @@ func TestAResumedUpgradeWaitsForWebhooks(t *testing.T) {
 		}
 		return 0, ""
 	}
-	cfg := p.configured(t, "KUBERNETES_VERSION=v1.33.5")
+	cfg := p.configured(t, "KUBERNETES_VERSION=v1.36.5")
 	left.Store(1)
 	if _, err := Examine(t.Context(), cfg, tools, Options{}, p.say); err == nil || !strings.Contains(err.Error(), "webhook") {
 		t.Errorf("it begins: %v", err)

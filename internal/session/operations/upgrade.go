@@ -58,7 +58,8 @@ func Upgrade(ctx context.Context, s *session.Session, o UpgradeOptions, ask sess
 	}); err != nil {
 		return r, err
 	}
-	if len(r.Stages) == 0 {
+	// One that was cut off after the last change still has to see the releases through.
+	if len(r.Stages) == 0 && !record.Same(r.Examination) {
 		s.Hub.Note("%s: there is nothing to upgrade", r.Examination)
 		r.Done = true
 		return r, endUpgrade(s)
