@@ -347,8 +347,9 @@ func (replacer Replacer) expendable(ctx context.Context, say flow.Say, manager *
 func (replacer Replacer) needs(ctx context.Context, manager *kube.Cluster, r Replacement) (e etcdview.View, why string,
 	final bool) {
 	e, err := etcdview.Ask(ctx, replacer.cfg, replacer.tools, manager, r.Machine)
-	if err != nil {
-		return e, fmt.Sprintf("etcd cannot be asked whether it can do without it: %v", err), !e.MayDoWithout(r.Server)
+	if err != nil { // without an answer about any member it was Cluster API that could not be asked
+		return e, fmt.Sprintf("etcd cannot be asked whether it can do without it: %v", err),
+			kube.Absent(err) || e.Health != nil && !e.MayDoWithout(r.Server)
 	}
 	needs := e.Needs(r.Server)
 	if e.Repair(replacer.tools.Command) != "" { // what to do depends on this machine's member, too

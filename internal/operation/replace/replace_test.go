@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net/http"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -325,6 +326,17 @@ func TestAMemberThatIsUnwellIsAskedAgain(t *testing.T) {
 	if len(said) != 2 || !strings.Contains(said[0], "waiting for etcd to keep its quorum without k8s-control-plane-1") ||
 		!strings.Contains(said[0], "does not call itself healthy") || !strings.Contains(said[1], "etcd keeps its quorum") {
 		t.Errorf("it said %q", said)
+	}
+
+	var asked atomic.Int32 // for the Machines
+	w.Management.Fail = func(r *http.Request) (int, string) {
+		if strings.HasSuffix(r.URL.Path, "/machines") && asked.Add(1) == 1 {
+			return http.StatusInternalServerError, "etcdserver: no leader"
+		}
+		return 0, ""
+	}
+	if err := replacer.expendable(t.Context(), t.Logf, manager, one); err != nil {
+		t.Errorf("after the API server was unwell: %v", err)
 	}
 
 	restless.unwell.Store(math.MaxInt32)
