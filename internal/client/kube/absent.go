@@ -59,12 +59,14 @@ const (
 
 // Get reads an object; see Absent.
 func (c *Cluster) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
-	return c.served(ctx, o, func() error { return c.WithWatch.Get(ctx, key, o, opts...) })
+	err := c.served(ctx, o, func() error { return c.WithWatch.Get(ctx, key, o, opts...) })
+	return c.getStored(ctx, err, key, o, opts)
 }
 
 // List reads objects; see Absent.
 func (c *Cluster) List(ctx context.Context, l client.ObjectList, opts ...client.ListOption) error {
-	return c.served(ctx, l, func() error { return c.WithWatch.List(ctx, l, opts...) })
+	err := c.served(ctx, l, func() error { return c.WithWatch.List(ctx, l, opts...) })
+	return c.listStored(ctx, err, l, opts)
 }
 
 // served makes a request about objects of a kind, again for a while where the kind is not offered but may well be

@@ -82,7 +82,8 @@ func (c *Cluster) Patch(ctx context.Context, o client.Object, p client.Patch, op
 
 // Delete takes an object away.
 func (c *Cluster) Delete(ctx context.Context, o client.Object, opts ...client.DeleteOption) error {
-	return c.served(ctx, o, func() error { return c.WithWatch.Delete(ctx, o, opts...) })
+	err := c.served(ctx, o, func() error { return c.WithWatch.Delete(ctx, o, opts...) })
+	return c.deleteStored(ctx, err, o, opts)
 }
 
 // Watch tells of changes to objects.

@@ -50,7 +50,7 @@ func Metadata(was *unstructured.Unstructured) map[string]any {
 func ownAnnotations(o *unstructured.Unstructured) map[string]string {
 	annotations := o.GetAnnotations() // a copy
 	delete(annotations, DeleteForMove)
-	delete(annotations, conversionData)
+	delete(annotations, ConversionDataAnnotation)
 	return annotations
 }
 

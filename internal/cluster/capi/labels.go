@@ -47,9 +47,9 @@ const (
 	BlockMove = "clusterctl.cluster.x-k8s.io/block-move"
 )
 
-// conversionData is the annotation in which an API server keeps, in an object read in an older version, what only the
-// newer one has, its status included.
-const conversionData = "cluster.x-k8s.io/conversion-data"
+// ConversionDataAnnotation is where an API server keeps, in an object read in an older version, what only the newer one
+// has, its status included.
+const ConversionDataAnnotation = "cluster.x-k8s.io/conversion-data"
 
 // Annotations of Slipway.
 const (

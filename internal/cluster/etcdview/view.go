@@ -89,6 +89,19 @@ func (e View) Needs(name string) string {
 	return strings.Join(append([]string{line}, why.Lines()...), "; ")
 }
 
+// MayDoWithout reports whether time alone may bring the majority without a member that is missing now: members elect a
+// leader, servers boot. A member that is stopped stays so, and one on its way out leaves.
+func (e View) MayDoWithout(name string) bool {
+	may := 0
+	for member, err := range e.Health {
+		if member != name && (e.Members == nil || slices.Contains(e.Voters(), member)) &&
+			!errors.Is(err, errOnItsWayOut) && !errors.As(err, new(*StoppedError)) {
+			may++
+		}
+	}
+	return may >= len(e.Voters())/2+1
+}
+
 // StoppedError is why a member does not serve whose server lives: its etcd is stopped.
 type StoppedError struct{ State string } // of Talos's service etcd
 
@@ -118,7 +131,8 @@ func (e View) Repair(command func(...string) string) string {
 // errOnItsWayOut is why the member of a Machine that is being deleted counts for nothing, however healthy it is still.
 var errOnItsWayOut = errors.New("its Machine is being deleted")
 
-// Ask asks every control plane machine but one how its etcd is, and a healthy one for the members.
+// Ask asks every control plane machine but one how its etcd is, and a healthy one for the members. Where none is
+// healthy, the View that comes with the error has no members.
 func Ask(ctx context.Context, cfg config.Config, tools platform.Tools, manager *kube.Cluster, but string) (View,
 	error) {
 	t, machines, err := ControlPlane(ctx, tools, manager, cfg.Namespace, cfg.ClusterName)
@@ -150,7 +164,7 @@ func Ask(ctx context.Context, cfg config.Config, tools platform.Tools, manager *
 			why.Add(name, err.Error())
 		}
 		slices.Sort(why.Order)
-		return View{}, fmt.Errorf("no other member answers: %s", strings.Join(why.Lines(), "; "))
+		return e, fmt.Errorf("no other member answers: %s", strings.Join(why.Lines(), "; "))
 	}
 	return e, nil
 }

@@ -47,6 +47,33 @@ func TestWhetherEtcdCanDoWithout(t *testing.T) {
 	}
 }
 
+// Whether it is of use to look again depends on what keeps the others from serving.
+func TestWhetherTimeMayHelp(t *testing.T) {
+	passes, stopped := errors.New("does not call itself healthy"), &StoppedError{"Failed"}
+	e := View{Members: []talos.EtcdMember{{Name: "a"}, {Name: "b"}, {Name: "c"}}}
+	for _, tt := range []struct {
+		health map[string]error // of those who were asked
+		may    bool
+	}{
+		{map[string]error{"b": nil, "c": nil}, true},
+		{map[string]error{"b": nil, "c": passes}, true},
+		{map[string]error{"b": passes, "c": passes}, true},
+		{map[string]error{"b": nil, "c": stopped}, false},
+		{map[string]error{"b": nil, "c": errOnItsWayOut}, false},
+		{map[string]error{"b": nil}, false},
+	} {
+		e.Health = tt.health
+		if may := e.MayDoWithout("a"); may != tt.may {
+			t.Errorf("with %v time may help: %v", tt.health, may)
+		}
+	}
+	unknown := View{Health: map[string]error{"b": passes, "c": stopped}} // none said who the members are
+	if !unknown.MayDoWithout("a") || (View{Health: map[string]error{"c": stopped}}).MayDoWithout("a") ||
+		(View{}).MayDoWithout("a") {
+		t.Error("without members it does not depend on what those who were asked say")
+	}
+}
+
 // A stopped member is named with what to do: to replace its server, where the others have their quorum.
 func TestAStoppedMember(t *testing.T) {
 	command := func(words ...string) string { return strings.Join(words, " ") }

@@ -87,6 +87,8 @@ type Replacer struct {
 	tools    platform.Tools
 	sources  render.Sources
 	observer *situation.Observer
+	// settleWithin is how long etcd may lack the quorum without the Machine's member until that is a refusal.
+	settleWithin time.Duration
 }
 
 // NewReplacer makes no request.
@@ -94,7 +96,8 @@ func NewReplacer(cfg config.Config, tools platform.Tools) Replacer {
 	tools = tools.WithDefaults()
 	sources := render.ReadOrEmpty(cfg, tools.Overrides)
 	observer := &situation.Observer{Cfg: cfg, Tools: tools, Sources: sources}
-	return Replacer{cfg: cfg, tools: tools, sources: sources, observer: observer}
+	return Replacer{cfg: cfg, tools: tools, sources: sources, observer: observer,
+		settleWithin: wait.TakenWithin}
 }
 
 // Flaw is why a replacement may never end with the versions that are installed, see rollout.Flaw.
@@ -315,26 +318,46 @@ func drainable(ctx context.Context, workload *kube.Cluster, r Replacement) error
 	return nil
 }
 
-// expendable asks etcd whether it keeps its quorum without a machine's member.
+// expendable asks etcd whether it keeps its quorum without a machine's member. Where it does not, and time may help, it
+// asks again for a while: when a server is lost, the members that are left may elect a leader first.
 func (replacer Replacer) expendable(ctx context.Context, say flow.Say, manager *kube.Cluster, r Replacement) error {
-	ctx, cancel := context.WithTimeout(ctx, wait.LookWithin)
-	defer cancel()
+	refused := ""
+	w := wait.Wait{What: "etcd to keep its quorum without " + r.Server, Within: replacer.settleWithin}
+	err := w.Until(ctx, say, func(ctx context.Context) (string, error) {
+		e, needs, final := replacer.needs(ctx, manager, r)
+		if refused == "" || ctx.Err() == nil { // a look that was cut off says less than the one before it
+			refused = needs
+		}
+		switch {
+		case needs == "":
+			say("etcd keeps its quorum without %s: %s", r.Server, e)
+		case final:
+			return "", wait.Final(errors.New(needs))
+		}
+		return needs, nil
+	})
+	if err != nil && refused != "" && ctx.Err() == nil {
+		return &RefusedError{r.Machine, refused}
+	}
+	return err
+}
+
+// needs says why etcd needs a machine's member, and whether that stays so; empty: it does not need it.
+func (replacer Replacer) needs(ctx context.Context, manager *kube.Cluster, r Replacement) (e etcdview.View, why string,
+	final bool) {
 	e, err := etcdview.Ask(ctx, replacer.cfg, replacer.tools, manager, r.Machine)
-	if err != nil {
-		return &RefusedError{r.Machine, fmt.Sprintf("etcd cannot be asked whether it can do without it: %v", err)}
+	if err != nil { // without an answer about any member it was Cluster API that could not be asked
+		return e, fmt.Sprintf("etcd cannot be asked whether it can do without it: %v", err),
+			kube.Absent(err) || e.Health != nil && !e.MayDoWithout(r.Server)
 	}
 	needs := e.Needs(r.Server)
 	if e.Repair(replacer.tools.Command) != "" { // what to do depends on this machine's member, too
 		all, err := etcdview.Ask(ctx, replacer.cfg, replacer.tools, manager, "")
 		if other := all.Repair(replacer.tools.Command); err == nil && (needs != "" || all.Health[r.Server] == nil) {
-			return &RefusedError{r.Machine, wait.Sentences(needs, other)}
+			return e, wait.Sentences(needs, other), true
 		}
 	}
-	if needs != "" {
-		return &RefusedError{r.Machine, needs}
-	}
-	say("etcd keeps its quorum without %s: %s", r.Server, e)
-	return nil
+	return e, needs, !e.MayDoWithout(r.Server)
 }
 
 // awaitReplacement gives the Machines that are new and all that there are then. It waits until the control plane is

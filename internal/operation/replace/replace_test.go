@@ -3,8 +3,12 @@ package replace
 import (
 	"context"
 	"errors"
+	"fmt"
+	"math"
+	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -280,5 +284,67 @@ func TestAStoppedMemberGoesFirst(t *testing.T) {
 	one := Replacement{Machine: "k8s-control-plane-2", Server: "k8s-control-plane-2"}
 	if err := replacer.expendable(ctx, func(string, ...any) {}, manager, one); err != nil {
 		t.Errorf("the stopped one itself: %v", err)
+	}
+}
+
+// restlessTalos is healthy, but the etcd of one server does not call itself so at first.
+type restlessTalos struct {
+	clustertest.HealthyTalos
+	addresses []string
+	unwell    *atomic.Int32 // so many answers more
+}
+
+func (s restlessTalos) Ask(ctx context.Context, r talos.Route) (talos.Node, error) {
+	node, err := s.HealthyTalos.Ask(ctx, r)
+	node.Healthy = node.Healthy && (!slices.Contains(s.addresses, r.Endpoint) || s.unwell.Add(-1) < 0)
+	return node, err
+}
+
+// A member that is unwell for a moment is asked again before the replacement is refused.
+func TestAMemberThatIsUnwellIsAskedAgain(t *testing.T) {
+	w := clustertest.New(t)
+	if _, err := bootstrapped.Run(t, w, w.Config(), flow.Memory(), "wait-nodes"); err != nil {
+		t.Fatal(err)
+	}
+	clustertest.Define(w.Management, clustertest.ClusterAPIKinds())
+	manager, err := kube.Connect(w.Management.Kubeconfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	restless := restlessTalos{addresses: []string{"127.0.1.2", "10.10.64.4"}, unwell: &atomic.Int32{}}
+	tools := w.Tools()
+	tools.Talos = func([]byte) (talos.Client, error) { return restless, nil }
+	replacer := NewReplacer(w.Config(), tools)
+	one := Replacement{Machine: "k8s-control-plane-1", Server: "k8s-control-plane-1"}
+
+	restless.unwell.Store(2) // one by each address
+	var said []string
+	say := func(format string, args ...any) { said = append(said, fmt.Sprintf(format, args...)) }
+	if err := replacer.expendable(t.Context(), say, manager, one); err != nil {
+		t.Fatal(err)
+	}
+	if len(said) != 2 || !strings.Contains(said[0], "waiting for etcd to keep its quorum without k8s-control-plane-1") ||
+		!strings.Contains(said[0], "does not call itself healthy") || !strings.Contains(said[1], "etcd keeps its quorum") {
+		t.Errorf("it said %q", said)
+	}
+
+	var asked atomic.Int32 // for the Machines
+	w.Management.Fail = func(r *http.Request) (int, string) {
+		if strings.HasSuffix(r.URL.Path, "/machines") && asked.Add(1) == 1 {
+			return http.StatusInternalServerError, "etcdserver: no leader"
+		}
+		return 0, ""
+	}
+	if err := replacer.expendable(t.Context(), t.Logf, manager, one); err != nil {
+		t.Errorf("after the API server was unwell: %v", err)
+	}
+
+	restless.unwell.Store(math.MaxInt32)
+	replacer.settleWithin = time.Second
+	err = replacer.expendable(t.Context(), t.Logf, manager, one)
+	refused := &RefusedError{}
+	if !errors.As(err, &refused) || !strings.Contains(refused.Why, "etcd would lose its quorum") ||
+		!strings.Contains(refused.Why, "does not call itself healthy") {
+		t.Errorf("got %v", err)
 	}
 }

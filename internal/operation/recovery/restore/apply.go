@@ -166,6 +166,8 @@ func (r inputs) restored(lost Lost, ip string) []*unstructured.Unstructured {
 			unstructured.RemoveNestedField(o.Object, "spec", "controlPlaneEndpoint")
 			if ip == "" {
 				unstructured.RemoveNestedField(o.Object, "spec", "controlPlaneRef")
+				// which repeats the address, where the core stores another version than v1beta1
+				unstructured.RemoveNestedField(o.Object, "metadata", "annotations", capi.ConversionDataAnnotation)
 			}
 			backup.Annotate(o, capi.RestoredAnnotation, r.source.Identity().Snapshot)
 		case capi.HetznerClusterKind.Kind:

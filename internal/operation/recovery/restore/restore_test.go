@@ -262,6 +262,23 @@ func TestAGoneLoadBalancerIsNotAskedForByName(t *testing.T) {
 	}
 }
 
+// What a core of v1.13 stores is read as v1beta1 with all of it in an annotation, the address of the API, too. Without
+// the Cluster object CAPH would never make the load balancer.
+func TestTheClusterIsAppliedBeforeItHasAnAddress(t *testing.T) {
+	w := newRestoreWorld(t)
+	was, _ := w.source.Endpoint()
+	cluster := w.source.Object("Cluster", "k8s")
+	backup.Annotate(cluster, capi.ConversionDataAnnotation, `{"spec":{"controlPlaneEndpoint":{"host":"`+was+`"}}}`)
+	for _, ip := range []string{"", "127.0.0.9"} {
+		i := slices.IndexFunc(w.r.restored(Lost{}, ip), func(o *unstructured.Unstructured) bool {
+			return o.GetKind() == "Cluster"
+		})
+		if was == "" || i < 0 {
+			t.Errorf("with the address %q there is no Cluster object; it was %q", ip, was)
+		}
+	}
+}
+
 func TestTheSeedIsNotPutOverAnotherClustersKeys(t *testing.T) {
 	w := newRestoreWorld(t)
 	if err := w.r.tools.Files.Write(platform.ManagementKubeconfig, w.Management.Kubeconfig()); err != nil {
