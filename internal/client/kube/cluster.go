@@ -33,12 +33,7 @@ import (
 // FieldManager owns the fields that Apply writes.
 const FieldManager = "slipway"
 
-const (
-	userAgent = "slipway"
-	// All steps of a run that speak to one cluster share these; client-go's own 5 requests a second would make them wait
-	// for each other.
-	requestsPerSecond, burst = 100, 200
-)
+const userAgent = "slipway"
 
 var secretGVK = corev1.SchemeGroupVersion.WithKind("Secret")
 
@@ -82,7 +77,7 @@ func connect(data []byte, wrap transport.WrapperFunc) (*Cluster, error) {
 		return nil, fmt.Errorf("read kubeconfig: %w", err)
 	}
 	config.UserAgent = userAgent
-	config.QPS, config.Burst = requestsPerSecond, burst
+	config.QPS = -1 // the API server says itself when it has too much to do; no step waits for another's requests
 	config.WarningHandler = rest.NoWarnings{}
 	upgradable := rest.CopyConfig(config)
 	expired := namesExpired(config) // before its certificate is in its transport alone

@@ -239,6 +239,7 @@ func (c *Credentials) WipeEphemeral(ctx context.Context, r Route) error {
 func (c *Credentials) Upgrade(ctx context.Context, r Route, installer string) error {
 	doing := "upgrade " + r.String() + " to " + installer
 	return c.call(ctx, r, doing, func(ctx context.Context, t *client.Client) error {
+		//lint:ignore SA1019 Talos before 1.13 knows this call alone
 		_, err := t.UpgradeWithOptions(ctx, client.WithUpgradeImage(installer), client.WithUpgradePreserve(true))
 		return err
 	})

@@ -113,12 +113,12 @@ func TestWorkerPoolsGetVersionsOnly(t *testing.T) {
 		t.Fatalf("it names templates that are not there: %v", is.Object["spec"])
 	}
 	for want, got := range map[string]string{
-		"v1.36.5":             capi.Text(is, "spec", "template", "spec", "version"),
-		"yes":                 capi.Text(is, "spec", "template", "metadata", "labels", "node.cluster.x-k8s.io/kept"),
-		"cx33":                capi.Text(template, "spec", "template", "spec", "type"),
+		"v1.36.5":              capi.Text(is, "spec", "template", "spec", "version"),
+		"yes":                  capi.Text(is, "spec", "template", "metadata", "labels", "node.cluster.x-k8s.io/kept"),
+		"cx33":                 capi.Text(template, "spec", "template", "spec", "type"),
 		"talos-amd64-v1.13.10": capi.Text(template, "spec", "template", "spec", "imageName"),
 		"v1.13.10":             capi.Text(talosConfig, "spec", "template", "spec", "talosVersion"),
-		"worker":              capi.Text(talosConfig, "spec", "template", "spec", "generateType"),
+		"worker":               capi.Text(talosConfig, "spec", "template", "spec", "generateType"),
 	} {
 		if got != want {
 			t.Errorf("%q, want %q", got, want)
