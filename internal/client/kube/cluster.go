@@ -84,6 +84,7 @@ func connect(data []byte, wrap transport.WrapperFunc) (*Cluster, error) {
 	if err := ownTransport(config); err != nil {
 		return nil, fmt.Errorf("create a client for %s: %w", config.Host, err)
 	}
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return &soonAgain{next} })
 	if expired != nil {
 		config.Wrap(expired)
 	}

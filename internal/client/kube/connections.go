@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"strconv"
 	"sync"
 	"time"
 
@@ -145,3 +146,28 @@ func (r *renewed) CloseIdleConnections() {
 	defer r.mu.Unlock()
 	r.current.CloseIdleConnections()
 }
+
+// longestPause is how long a client may be asked to wait before it makes a request again. An API server that has too
+// much to do names a second.
+const longestPause = 2 * time.Second
+
+// soonAgain leaves out of answers that a request is to be made again after a longer pause: client-go would make it ten
+// times, and tell nobody why. Where a conversion webhook does not answer, the API server asks for 30 seconds for a list,
+// and the reason is in its answer.
+type soonAgain struct{ next http.RoundTripper }
+
+// RoundTrip implements http.RoundTripper.
+func (s *soonAgain) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := s.next.RoundTrip(req)
+	if err != nil {
+		return resp, err
+	}
+	const header = "Retry-After"
+	if seconds, err := strconv.Atoi(resp.Header.Get(header)); err == nil && time.Duration(seconds)*time.Second > longestPause {
+		resp.Header.Del(header)
+	}
+	return resp, nil
+}
+
+// WrappedRoundTripper lets client-go find what this is around.
+func (s *soonAgain) WrappedRoundTripper() http.RoundTripper { return s.next }

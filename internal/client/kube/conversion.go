@@ -2,6 +2,7 @@ package kube
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	//lint:ignore SA1019 it has the conversion, as long as Cluster API serves v1beta1
 	clusterv1beta1 "sigs.k8s.io/cluster-api/api/core/v1beta1"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -72,17 +74,39 @@ func (c *Cluster) listStored(ctx context.Context, err error, l client.ObjectList
 	return nil
 }
 
+// patchStored changes the metadata of an object by the version in which it is stored, where err says that it cannot be
+// converted. Metadata are the same in each version; another patch is left to the conversion.
+func (c *Cluster) patchStored(ctx context.Context, err error, o client.Object, p client.Patch,
+	opts []client.PatchOption) error {
+	stored, is := unconverted(err, o.GetObjectKind().GroupVersionKind())
+	if !is || p.Type() != types.MergePatchType {
+		return err
+	}
+	data, dataErr := p.Data(o)
+	var changes map[string]any
+	if dataErr != nil || json.Unmarshal(data, &changes) != nil || len(changes) != 1 || changes["metadata"] == nil {
+		return err
+	}
+	as := inVersion(stored, o)
+	return c.served(ctx, as, func() error { return c.WithWatch.Patch(ctx, as, client.RawPatch(p.Type(), data), opts...) })
+}
+
+// inVersion names an object in another version.
+func inVersion(version schema.GroupVersion, o client.Object) *unstructured.Unstructured {
+	as := &unstructured.Unstructured{}
+	as.SetGroupVersionKind(version.WithKind(o.GetObjectKind().GroupVersionKind().Kind))
+	as.SetNamespace(o.GetNamespace())
+	as.SetName(o.GetName())
+	return as
+}
+
 // deleteStored deletes an object by the version in which it is stored, where err says that it cannot be converted.
 func (c *Cluster) deleteStored(ctx context.Context, err error, o client.Object, opts []client.DeleteOption) error {
-	kind := o.GetObjectKind().GroupVersionKind()
-	stored, is := unconverted(err, kind)
+	stored, is := unconverted(err, o.GetObjectKind().GroupVersionKind())
 	if !is {
 		return err
 	}
-	as := &unstructured.Unstructured{}
-	as.SetGroupVersionKind(stored.WithKind(kind.Kind))
-	as.SetNamespace(o.GetNamespace())
-	as.SetName(o.GetName())
+	as := inVersion(stored, o)
 	return c.served(ctx, as, func() error { return c.WithWatch.Delete(ctx, as, opts...) })
 }
 

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/slipway-k8s/slipway/internal/client/kube/kubetest"
@@ -21,7 +22,10 @@ func TestObjectsAreReadWithoutTheConversionWebhook(t *testing.T) {
 	)
 	down := `conversion webhook for cluster.x-k8s.io/v1beta2, Kind=Machine failed: Post "https://capi": refused`
 	s.Fail = func(r *http.Request) (int, string) {
-		if strings.Contains(r.URL.Path, group+"/v1beta1/namespaces/") {
+		switch {
+		case strings.HasSuffix(r.URL.Path, group+"/v1beta1/namespaces/default/machines"):
+			return http.StatusTooManyRequests, "storage is (re)initializing: failed to list: " + down
+		case strings.Contains(r.URL.Path, group+"/v1beta1/namespaces/"):
 			return http.StatusInternalServerError, down
 		}
 		return 0, ""
@@ -59,6 +63,14 @@ func TestObjectsAreReadWithoutTheConversionWebhook(t *testing.T) {
 		t.Fatalf("%d objects of %s, %v", len(l.Items), l.GetAPIVersion(), err)
 	}
 	asV1beta1(&l.Items[0])
+	for patch, taken := range map[string]bool{`{"metadata":{"annotations":{"b":"c"}}}`: true, `{"spec":{"clusterName":"other"}}`: false} {
+		if err := c.Patch(t.Context(), o.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(patch))); (err == nil) != taken {
+			t.Errorf("%s: %v", patch, err)
+		}
+	}
+	if s.Get(group+"/v1beta2", "Machine", "default", "m").GetAnnotations()["b"] != "c" {
+		t.Error("its metadata are not changed")
+	}
 	if err := c.Delete(t.Context(), o); err != nil {
 		t.Fatal(err)
 	}

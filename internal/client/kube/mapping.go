@@ -77,7 +77,8 @@ func (c *Cluster) Update(ctx context.Context, o client.Object, opts ...client.Up
 
 // Patch changes an object.
 func (c *Cluster) Patch(ctx context.Context, o client.Object, p client.Patch, opts ...client.PatchOption) error {
-	return c.served(ctx, o, func() error { return c.WithWatch.Patch(ctx, o, p, opts...) })
+	err := c.served(ctx, o, func() error { return c.WithWatch.Patch(ctx, o, p, opts...) })
+	return c.patchStored(ctx, err, o, p, opts)
 }
 
 // Delete takes an object away.

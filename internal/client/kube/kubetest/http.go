@@ -25,6 +25,9 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 			garble(w)
 			return
 		} else if code != 0 {
+			if code == http.StatusTooManyRequests { // as of a list whose objects it cannot convert
+				w.Header().Set("Retry-After", "30")
+			}
 			refuse(w, code, message)
 			return
 		}
