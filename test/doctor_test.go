@@ -111,7 +111,7 @@ func newDoctorLab(t *testing.T, lab *command) *doctorLab {
 	inner.t = t
 	var info struct {
 		HetznerEndpoint, Token, ProviderRepository string
-		ChartRepositories, Versions                map[string]string
+		ChartRepositories                          map[string]string
 	}
 	inner.labGet("/v1/info", &info)
 	dir := t.TempDir()
@@ -126,9 +126,6 @@ func newDoctorLab(t *testing.T, lab *command) *doctorLab {
 		"PATH":                  dir + ":/usr/bin:/bin", "ENGINE_INFO": filepath.Join(dir, "engine.json"),
 	}
 	maps.Copy(c.vars, within("10.213")) // nothing is dialled there: no server exists
-	for key, version := range info.Versions {
-		c.vars[key+"_VERSION"] = version
-	}
 	inner.state = filepath.Join(dir, "state")
 	programs := map[string]string{"podman": enginePodman, "docker": "#!/bin/sh\nexit 127\n",
 		"nerdctl": "#!/bin/sh\nexit 127\n"}

@@ -7,8 +7,10 @@ import (
 	"context"
 	"debug/buildinfo"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log"
 	"net/http"
 	"net/http/httptest"
@@ -169,11 +171,23 @@ func anImageRunsInPods(t *testing.T, c *command) {
 func sourceSet(t *testing.T, c *command) string {
 	t.Helper()
 	out, err := c.exec(t.Context(), "lab", "build")
-	found := regexp.MustCompile(`built: (\S+)`).FindStringSubmatch(out)
+	found := regexp.MustCompile(`built: (\S+)`).FindAllStringSubmatch(out, -1)
 	if err != nil || found == nil {
 		t.Fatalf("lab build: %v\n%s", err, out)
 	}
-	return found[1]
+	all := t.TempDir()
+	for _, folder := range found {
+		files, err := filepath.Glob(filepath.Join(folder[1], "*"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			if err := os.Symlink(file, filepath.Join(all, filepath.Base(file))); err != nil && !errors.Is(err, fs.ErrExist) {
+				t.Fatal(err)
+			}
+		}
+	}
+	return all
 }
 
 func goCache(t *testing.T) string {

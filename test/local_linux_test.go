@@ -143,13 +143,11 @@ func atHetznerOf(t *testing.T, l *command) *command {
 		"POD_CIDR": info.PodCIDR, "SERVICE_CIDR": info.ServiceCIDR,
 		"PROVIDER_REPOSITORY": info.ProviderRepository, "CERT_MANAGER_URL": info.CertManagerURL,
 		"CERT_MANAGER_VERSION": info.CertManagerVersion,
-		"KUBERNETES_VERSION":   versions["k8s.io/kubernetes"], "CAPI_VERSION": info.Versions["CAPI"],
+		"KUBERNETES_VERSION":   versions["k8s.io/kubernetes"], "CAPI_VERSION": versions["sigs.k8s.io/cluster-api"],
 		"CABPT_VERSION": info.Versions["CABPT"], "CACPPT_VERSION": info.Versions["CACPPT"],
-		"CILIUM_REPOSITORY": info.ChartRepositories["cilium"], "CILIUM_VERSION": info.Versions["CILIUM"],
+		"CILIUM_REPOSITORY":     info.ChartRepositories["cilium"],
 		"HCLOUD_CCM_REPOSITORY": info.ChartRepositories["hcloud-cloud-controller-manager"],
-		"HCLOUD_CCM_VERSION":    info.Versions["HCLOUD_CCM"],
 		"TALOS_CCM_REPOSITORY":  info.ChartRepositories["talos-cloud-controller-manager"],
-		"TALOS_CCM_VERSION":     info.Versions["TALOS_CCM"],
 	} {
 		c.env = append(c.env, variable+"="+value)
 	}

@@ -94,7 +94,11 @@ func (l *Lab) Up(ctx context.Context, say flow.Say) (Info, error) {
 	if err != nil {
 		return Info{}, err
 	}
-	return l.daemon().Start(ctx, program, l.arguments(upstream, originals, sets, flux, gitea, mapping), say)
+	info, err := l.daemon().Start(ctx, program, l.arguments(upstream, originals, sets, flux, gitea, mapping), say)
+	if err != nil {
+		return info, err
+	}
+	return l.Client.OfferCharts(ctx, l.Programs.Config)
 }
 
 // Possible is nil if the lab is up or its programs can be built. It creates nothing in the lab's folder.
