@@ -104,6 +104,23 @@ func TestDestroyNamesAProtectedServer(t *testing.T) {
 	}
 }
 
+// TestServersGoneSinceTheLastQuestion: the HCloudMachines are gone sooner than Hetzner is to be asked again. What is there
+// is asked for all the same, as nothing was seen yet.
+func TestServersGoneSinceTheLastQuestion(t *testing.T) {
+	s := hetznertest.NewEmpty()
+	defer s.Close()
+	plantCluster(s)
+	d := demolisher(t, s, nil)
+	d.sweepEvery, d.sweepSlowest = time.Hour, time.Hour
+	left := d.cloudLook(hetzner.NewRemoval(d.tools.Hetzner))
+	if err := left.refused(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if seen, err := left.see(t.Context()); err != nil || !strings.Contains(seen, "k8s-a") {
+		t.Errorf("it is said to have %q, %v", seen, err)
+	}
+}
+
 // The kubeconfig of another management cluster, or another provider than the recorded one, is no evidence that the
 // cluster's own management cluster is gone.
 func TestDestroyAsksTheRecordedManagementCluster(t *testing.T) {

@@ -177,7 +177,7 @@ func (d Destroyer) cloudLook(removal *hetzner.Removal) *cloudLook {
 
 // see asks Hetzner when it is time to, and repeats until then what it saw last.
 func (l *cloudLook) see(ctx context.Context) (string, error) {
-	if time.Now().Before(l.due) {
+	if l.seen != "" && time.Now().Before(l.due) { // the servers' protection is asked for at the same pace
 		return l.seen, nil
 	}
 	seen, err := l.ask(ctx)
