@@ -354,7 +354,7 @@ func TestMachineConfiguration(t *testing.T) {
 	check("no external cloud provider", c.Cluster().ExternalCloudProvider().Enabled())
 	if k.APIServerConfig != nil {
 		_, configured := k.APIServerConfig.ExtraArgsConfig["oidc-issuer-url"]
-		check("an issuer that nobody configured", !configured)
+		check("an OpenID Connect issuer that is not configured", !configured)
 	}
 	check("a hostname of its own, which is not the server's", m.MachineNetwork.NetworkHostname == "")
 }

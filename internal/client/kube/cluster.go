@@ -77,14 +77,14 @@ func connect(data []byte, wrap transport.WrapperFunc) (*Cluster, error) {
 		return nil, fmt.Errorf("read kubeconfig: %w", err)
 	}
 	config.UserAgent = userAgent
-	config.QPS = -1 // the API server says itself when it has too much to do; no step waits for another's requests
+	config.QPS = -1 // no limit: steps do not wait for each other, and an API server with too much to do answers 429
 	config.WarningHandler = rest.NoWarnings{}
 	upgradable := rest.CopyConfig(config)
 	expired := namesExpired(config) // before its certificate is in its transport alone
 	if err := ownTransport(config); err != nil {
 		return nil, fmt.Errorf("create a client for %s: %w", config.Host, err)
 	}
-	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return &soonAgain{next} })
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return &boundedRetryAfter{next} })
 	if expired != nil {
 		config.Wrap(expired)
 	}
@@ -212,9 +212,9 @@ func WebhookDown(err error) bool {
 // Unwell reports whether err says that an API server, or a webhook behind it, did not take a request that it may take
 // in a moment: it was silent, starts, has no etcd leader just now, or has too much to do.
 func Unwell(err error) bool {
-	return Transient(err) || conversionDown(err) || apierrors.IsInternalError(err) || apierrors.IsServiceUnavailable(err) ||
-		apierrors.IsTimeout(err) ||
-		apierrors.IsServerTimeout(err) || apierrors.IsTooManyRequests(err)
+	return Transient(err) || conversionDown(err) || apierrors.IsInternalError(err) ||
+		apierrors.IsServiceUnavailable(err) || apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) ||
+		apierrors.IsTooManyRequests(err)
 }
 
 // conversionDown reports whether err is the API server's complaint that a conversion webhook did not convert what is
@@ -222,7 +222,7 @@ func Unwell(err error) bool {
 func conversionDown(err error) bool {
 	var status apierrors.APIStatus
 	return errors.As(err, &status) && status.Status().Code == http.StatusInternalServerError &&
-		strings.Contains(status.Status().Message, "conversion webhook for ")
+		strings.Contains(status.Status().Message, conversionFailed)
 }
 
 // answered reports whether err is a refusal by someone who read the request, a webhook or the API server. A webhook

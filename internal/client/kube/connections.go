@@ -147,27 +147,28 @@ func (r *renewed) CloseIdleConnections() {
 	r.current.CloseIdleConnections()
 }
 
-// longestPause is how long a client may be asked to wait before it makes a request again. An API server that has too
-// much to do names a second.
-const longestPause = 2 * time.Second
+// longestRetryAfter is the longest Retry-After that client-go gets to see. An API server with too much to do answers
+// with one of a second.
+const longestRetryAfter = 2 * time.Second
 
-// soonAgain leaves out of answers that a request is to be made again after a longer pause: client-go would make it ten
-// times, and tell nobody why. Where a conversion webhook does not answer, the API server asks for 30 seconds for a list,
-// and the reason is in its answer.
-type soonAgain struct{ next http.RoundTripper }
+// boundedRetryAfter removes a longer Retry-After from answers: client-go would repeat the request up to ten times before
+// it returns the error. A list whose objects a conversion webhook does not convert is answered with 30 seconds, and with
+// the reason.
+type boundedRetryAfter struct{ next http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.
-func (s *soonAgain) RoundTrip(req *http.Request) (*http.Response, error) {
-	resp, err := s.next.RoundTrip(req)
+func (b *boundedRetryAfter) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := b.next.RoundTrip(req)
 	if err != nil {
 		return resp, err
 	}
 	const header = "Retry-After"
-	if seconds, err := strconv.Atoi(resp.Header.Get(header)); err == nil && time.Duration(seconds)*time.Second > longestPause {
+	seconds, err := strconv.Atoi(resp.Header.Get(header))
+	if err == nil && time.Duration(seconds)*time.Second > longestRetryAfter {
 		resp.Header.Del(header)
 	}
 	return resp, nil
 }
 
 // WrappedRoundTripper lets client-go find what this is around.
-func (s *soonAgain) WrappedRoundTripper() http.RoundTripper { return s.next }
+func (b *boundedRetryAfter) WrappedRoundTripper() http.RoundTripper { return b.next }

@@ -24,12 +24,15 @@ import (
 // them to v1beta1 for each read. In a cluster that manages itself the webhook may have run on the server that is lost.
 // So what cannot be converted there is read as it is stored, and converted by the same code here.
 
+// conversionFailed begins the API server's complaint that a conversion webhook did not convert what is stored.
+const conversionFailed = "conversion webhook for "
+
 // unconverted reports whether err says that the API server has objects of a kind and that their conversion failed.
 // stored is the version in which these can be read.
 func unconverted(err error, kind schema.GroupVersionKind) (stored schema.GroupVersion, is bool) {
 	var status apierrors.APIStatus
 	return clusterv1.GroupVersion, kind.GroupVersion() == clusterv1beta1.GroupVersion && errors.As(err, &status) &&
-		strings.Contains(status.Status().Message, "conversion webhook for "+clusterv1.GroupVersion.String())
+		strings.Contains(status.Status().Message, conversionFailed+clusterv1.GroupVersion.String())
 }
 
 // getStored reads an object as it is stored, where err says that it cannot be converted.
@@ -88,7 +91,9 @@ func (c *Cluster) patchStored(ctx context.Context, err error, o client.Object, p
 		return err
 	}
 	as := inVersion(stored, o)
-	return c.served(ctx, as, func() error { return c.WithWatch.Patch(ctx, as, client.RawPatch(p.Type(), data), opts...) })
+	return c.served(ctx, as, func() error {
+		return c.WithWatch.Patch(ctx, as, client.RawPatch(p.Type(), data), opts...)
+	})
 }
 
 // inVersion names an object in another version.
@@ -113,14 +118,20 @@ func (c *Cluster) deleteStored(ctx context.Context, err error, o client.Object, 
 // converting guards the library's one function that finds the version of a kind that an object refers to.
 var converting sync.Mutex
 
+// coreTypes are the types of both versions.
+var coreTypes = sync.OnceValues(func() (*runtime.Scheme, error) {
+	scheme := runtime.NewScheme()
+	return scheme, errors.Join(clusterv1.AddToScheme(scheme), clusterv1beta1.AddToScheme(scheme))
+})
+
 // convert makes the content of a stored object in another version, as Cluster API's webhook does.
 func (c *Cluster) convert(stored *unstructured.Unstructured, to schema.GroupVersionKind) (map[string]any, error) {
 	failed := func(err error) (map[string]any, error) {
 		return nil, fmt.Errorf("convert %s from %s to %s: %w", Describe(stored), stored.GetAPIVersion(),
 			to.GroupVersion(), err)
 	}
-	scheme := runtime.NewScheme()
-	if err := errors.Join(clusterv1.AddToScheme(scheme), clusterv1beta1.AddToScheme(scheme)); err != nil {
+	scheme, err := coreTypes()
+	if err != nil {
 		return failed(err)
 	}
 	from, err := scheme.New(stored.GroupVersionKind())

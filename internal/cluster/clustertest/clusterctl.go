@@ -37,8 +37,9 @@ func (f *Clusterctl) Init(_ context.Context, o clusterctl.InitOptions) ([]cluste
 		f.w.ProviderURLs = append(f.w.ProviderURLs, p.URL())
 	}
 	c := config.Defaults()
-	for version, specs := range map[*string][]string{&c.CAPIVersion: {o.CoreProvider}, &c.CABPTVersion: o.BootstrapProviders,
-		&c.CACPPTVersion: o.ControlPlaneProviders, &c.CAPHVersion: o.InfrastructureProviders} {
+	for version, specs := range map[*string][]string{&c.CAPIVersion: {o.CoreProvider},
+		&c.CABPTVersion: o.BootstrapProviders, &c.CACPPTVersion: o.ControlPlaneProviders,
+		&c.CAPHVersion: o.InfrastructureProviders} {
 		for _, spec := range specs {
 			if _, named, is := strings.Cut(spec, ":"); is {
 				*version = named

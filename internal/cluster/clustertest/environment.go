@@ -392,7 +392,7 @@ func (s *Buffer) String() string {
 	return s.b.String()
 }
 
-// Configure applies KEY=VALUE as the command does.
+// Configure applies KEY=VALUE as the command does; VERSIONS=SET gives all versions of the set.
 func Configure(t *testing.T, c *config.Config, kv string) {
 	t.Helper()
 	key, value, _ := strings.Cut(kv, "=")

@@ -89,9 +89,9 @@ func (e View) Needs(name string) string {
 	return strings.Join(append([]string{line}, why.Lines()...), "; ")
 }
 
-// MayDoWithout reports whether time alone may bring the majority without a member that is missing now: members elect a
-// leader, servers boot. A member that is stopped stays so, and one on its way out leaves.
-func (e View) MayDoWithout(name string) bool {
+// MayRecoverWithout reports whether the other members may come to be a majority without any change: members elect a
+// leader, servers boot. A member that is stopped stays stopped, and one whose Machine is being deleted leaves.
+func (e View) MayRecoverWithout(name string) bool {
 	may := 0
 	for member, err := range e.Health {
 		if member != name && (e.Members == nil || slices.Contains(e.Voters(), member)) &&

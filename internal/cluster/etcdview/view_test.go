@@ -63,13 +63,13 @@ func TestWhetherTimeMayHelp(t *testing.T) {
 		{map[string]error{"b": nil}, false},
 	} {
 		e.Health = tt.health
-		if may := e.MayDoWithout("a"); may != tt.may {
+		if may := e.MayRecoverWithout("a"); may != tt.may {
 			t.Errorf("with %v time may help: %v", tt.health, may)
 		}
 	}
 	unknown := View{Health: map[string]error{"b": passes, "c": stopped}} // none said who the members are
-	if !unknown.MayDoWithout("a") || (View{Health: map[string]error{"c": stopped}}).MayDoWithout("a") ||
-		(View{}).MayDoWithout("a") {
+	if !unknown.MayRecoverWithout("a") || (View{Health: map[string]error{"c": stopped}}).MayRecoverWithout("a") ||
+		(View{}).MayRecoverWithout("a") {
 		t.Error("without members it does not depend on what those who were asked say")
 	}
 }

@@ -37,7 +37,7 @@ func outdatedMachines(tcp *unstructured.Unstructured, machines, configs []unstru
 	return names
 }
 
-// NeverMade is why a Machine is of no use without which nothing is lost; see Unmade.
+// NeverMade says why a Machine can be deleted without any loss; see Unmade.
 const NeverMade = "it never had a server and gets none: its configuration or its template was wrong, and the control " +
 	"plane has another one since, or CAPH has given it up"
 

@@ -348,7 +348,7 @@ func (replacer Replacer) needs(ctx context.Context, manager *kube.Cluster, r Rep
 	e, err := etcdview.Ask(ctx, replacer.cfg, replacer.tools, manager, r.Machine)
 	if err != nil { // without an answer about any member it was Cluster API that could not be asked
 		return e, fmt.Sprintf("etcd cannot be asked whether it can do without it: %v", err),
-			kube.Absent(err) || e.Health != nil && !e.MayDoWithout(r.Server)
+			kube.Absent(err) || e.Health != nil && !e.MayRecoverWithout(r.Server)
 	}
 	needs := e.Needs(r.Server)
 	if e.Repair(replacer.tools.Command) != "" { // what to do depends on this machine's member, too
@@ -357,7 +357,7 @@ func (replacer Replacer) needs(ctx context.Context, manager *kube.Cluster, r Rep
 			return e, wait.Sentences(needs, other), true
 		}
 	}
-	return e, needs, !e.MayDoWithout(r.Server)
+	return e, needs, !e.MayRecoverWithout(r.Server)
 }
 
 // awaitReplacement gives the Machines that are new and all that there are then. It waits until the control plane is

@@ -74,9 +74,9 @@ type state struct {
 	view     view
 }
 
-// patiently looks again while an API server, or a webhook behind it, does not answer: a cluster that manages itself has
+// retryWhileUnwell repeats look while an API server, or a webhook behind it, does not answer: a cluster that manages itself has
 // no webhooks for a while after the server has gone that they ran on.
-func (e *environment) patiently(ctx context.Context, say flow.Say, look func(context.Context) error) error {
+func (e *environment) retryWhileUnwell(ctx context.Context, say flow.Say, look func(context.Context) error) error {
 	within := e.cfg.LoadBalancerTimeout.D()
 	return wait.Wait{What: "the API server and its webhooks to answer", Within: within, Each: within}.Until(ctx, say,
 		func(ctx context.Context) (string, error) {

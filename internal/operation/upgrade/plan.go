@@ -212,7 +212,7 @@ func Examine(ctx context.Context, cfg config.Config, tools platform.Tools, o Opt
 		return e.examine(ctx, o, via, say)
 	}
 	var x Examination
-	err = e.patiently(ctx, say, func(ctx context.Context) (err error) {
+	err = e.retryWhileUnwell(ctx, say, func(ctx context.Context) (err error) {
 		x, err = e.examine(ctx, o, via, say)
 		return err
 	})
@@ -241,7 +241,8 @@ func (e *environment) examine(ctx context.Context, o Options, via map[uint64]str
 	x.Left, x.Workers = pools.left, pools.replicas
 	r := request{table: cfg.Table(), from: x.From, to: x.To, via: via, rolling: now.rolling, held: now.held,
 		replicas: now.replicas, kubelets: now.kubelets, workers: pools.texts, inPlace: o.InPlace, image: cfg.ImageName}
-	if o.Resumes && len(r.workers) == 0 && len(x.Workers) > 0 { // the pools have the versions, their servers perhaps not yet
+	// A run that was cut off may have changed the pools and not have waited for their servers.
+	if o.Resumes && len(r.workers) == 0 && len(x.Workers) > 0 {
 		r.workers = []string{"waits until each worker pool has replaced its servers"}
 	}
 	if o.InPlace {

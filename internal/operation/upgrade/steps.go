@@ -135,7 +135,7 @@ func (s serversStep) run(ctx context.Context, say flow.Say) (Servers, error) {
 		return Servers{}, err
 	}
 	var now state
-	if err := s.patiently(ctx, say, func(ctx context.Context) (err error) {
+	if err := s.retryWhileUnwell(ctx, say, func(ctx context.Context) (err error) {
 		now, err = s.read(ctx, c)
 		return err
 	}); err != nil {

@@ -58,7 +58,7 @@ func Upgrade(ctx context.Context, s *session.Session, o UpgradeOptions, ask sess
 	}); err != nil {
 		return r, err
 	}
-	// One that was cut off after the last change still has to see the releases through.
+	// An upgrade that was cut off after its last change still has to wait for the workers and the releases.
 	if len(r.Stages) == 0 && !record.Same(r.Examination) {
 		s.Hub.Note("%s: there is nothing to upgrade", r.Examination)
 		r.Done = true
