@@ -211,12 +211,12 @@ func serveManifests(t *testing.T, files map[string][]byte) {
 // serveCharts serves hcloud-ccm's chart in a repository and talos-ccm's in a registry. Each makes a ConfigMap, too.
 func serveCharts(t *testing.T, files map[string][]byte, registryHost string) {
 	t.Helper()
-	pack := func(name string) (*chart.Chart, []byte) {
+	pack := func(name, version, appVersion string) (*chart.Chart, []byte) {
 		c, err := loader.LoadDir("../lab/repository/charts/" + name)
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.Metadata.Annotations = nil
+		c.Metadata.Annotations, c.Metadata.Version, c.Metadata.AppVersion = nil, version, appVersion
 		c.Templates = append(c.Templates, &chart.File{Name: "templates/served.yaml", Data: fmt.Appendf(nil,
 			"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: served-%s, namespace: kube-system}\n", name)})
 		path, err := chartutil.Save(c, t.TempDir())
@@ -229,7 +229,8 @@ func serveCharts(t *testing.T, files map[string][]byte, registryHost string) {
 		}
 		return c, archive
 	}
-	c, archive := pack("hcloud-cloud-controller-manager")
+	cfg := config.Defaults()
+	c, archive := pack("hcloud-cloud-controller-manager", cfg.HCloudCCMVersion, "v"+cfg.HCloudCCMVersion)
 	index := repo.NewIndexFile()
 	if err := index.MustAdd(c.Metadata, "hccm.tgz", "", fmt.Sprintf("%x", sha256.Sum256(archive))); err != nil {
 		t.Fatal(err)
@@ -240,7 +241,7 @@ func serveCharts(t *testing.T, files map[string][]byte, registryHost string) {
 	}
 	files["charts.hetzner.cloud/index.yaml"], files["charts.hetzner.cloud/hccm.tgz"] = data, archive
 
-	c, archive = pack("talos-cloud-controller-manager")
+	c, archive = pack("talos-cloud-controller-manager", cfg.TalosCCMVersion, "v1.12.0")
 	client, err := registry.NewClient(registry.ClientOptPlainHTTP(), registry.ClientOptWriter(io.Discard),
 		registry.ClientOptCredentialsFile(filepath.Join(t.TempDir(), "registry.json")))
 	if err == nil {
