@@ -74,7 +74,7 @@ func TestBillLeavesOutWhatIsThere(t *testing.T) {
 		ServerType: schema.ServerType{Name: "cx33"}})
 	s.Put("servers", 13, schema.Server{Name: "other", Labels: map[string]string{"caph-cluster-other": "owned"}})
 	s.Put("networks", 14, schema.Network{Name: "k8s", IPRange: "10.10.0.0/16", Labels: ours})
-	s.Put("images", 15, hetznertest.Image(15, "talos-amd64-v1.12.2", "x86", "available"))
+	s.Put("images", 15, hetznertest.Image(15, "talos-amd64-v1.13.9", "x86", "available"))
 	bill, lines := billOf(t, s, flow.Memory(), "CONTROL_PLANE_REPLICAS=5")
 	for _, want := range []string{"3 server cx33 15.00 EUR", "3 primary IP ipv4 3.00 EUR",
 		"1 load balancer lb11 6.00 EUR"} {
