@@ -21,9 +21,9 @@ type UpgradeOptions struct {
 	InPlace bool
 }
 
-// UpgradeResult is the result of an upgrade.
+// UpgradeResult is the result of Upgrade or Apply.
 type UpgradeResult struct {
-	Stages []string // in their order; empty: there was nothing to upgrade
+	Stages []string // in their order; empty: there was nothing to change
 	Done   bool     // no stage is left
 }
 
@@ -33,13 +33,41 @@ func (s *Session) Upgrade(ctx context.Context, o UpgradeOptions) (r UpgradeResul
 	err = s.operate(ctx, "upgrade", func(ctx context.Context, ask session.Questions) error {
 		is, err := operations.Upgrade(ctx, s.session, operations.UpgradeOptions{Via: o.Via, PauseAfter: o.PauseAfter,
 			InPlace: o.InPlace}, ask)
-		for _, stage := range is.Stages {
-			r.Stages = append(r.Stages, stage.Name)
-		}
-		r.Done = is.Done
+		r = upgradeResult(is)
 		return err
 	})
 	return r, err
+}
+
+// Apply brings a cluster that manages itself to the configuration: to its versions as Upgrade does, and to its values and
+// manifests that were changed since they were applied last. Fields that somebody else has changed since stay. It needs
+// Options.Yes or Options.Confirm. To resume an interrupted change, call it again.
+func (s *Session) Apply(ctx context.Context) (r UpgradeResult, err error) {
+	err = s.operate(ctx, "apply", func(ctx context.Context, ask session.Questions) error {
+		b, err := s.session.Plan()
+		if err != nil {
+			return err
+		}
+		managed, err := b.Plan.PivotPassed(ctx, s.session.Journal())
+		if err != nil {
+			return err
+		}
+		if !managed {
+			return errors.New("apply the configuration: the cluster does not manage itself yet: run the target all")
+		}
+		is, err := operations.Apply(ctx, s.session, b, ask)
+		r = upgradeResult(is)
+		return err
+	})
+	return r, err
+}
+
+func upgradeResult(is operations.UpgradeResult) (r UpgradeResult) {
+	for _, stage := range is.Stages {
+		r.Stages = append(r.Stages, stage.Name)
+	}
+	r.Done = is.Done
+	return r
 }
 
 // ScaleControlPlane changes the number of servers of the control plane, one after another while etcd keeps its quorum.

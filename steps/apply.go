@@ -3,7 +3,6 @@ package steps
 import (
 	"context"
 	"fmt"
-	"maps"
 	"net"
 	"slices"
 	"strconv"
@@ -40,23 +39,9 @@ type Cluster struct {
 }
 
 func clusterSpec(cfg config.Config, sources render.Sources) (any, error) {
-	// Values that only a run knows: the image and the zone are arguments of the step, the address is its own output.
-	v := maps.Clone(sources.Vars)
-	delete(v, render.ImageNameVariable)
-	spec := map[string]render.Digest{}
-	files := map[string]render.Source{"cluster": sources.Cluster, "healthCheck": sources.HealthCheck}
-	if cfg.OIDCIssuerURL != "" {
-		files["oidcPatch"] = sources.OidcPatch
-	}
-	for _, s := range sources.Added {
-		files[s.Path] = s
-	}
-	for name, s := range files {
-		i, err := s.Digest(v)
-		if err != nil {
-			return nil, err
-		}
-		spec[name] = i
+	spec, err := changes.Manifests(cfg, sources)
+	if err != nil {
+		return nil, err
 	}
 	// Rendered once with made-up values, so that a mistake in a file is found before anything is made.
 	r, err := render.Manifests(cfg, sources,

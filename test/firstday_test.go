@@ -56,6 +56,7 @@ func TestFirstDay(t *testing.T) {
 	part("five servers, all behind the firewall", (*firstDay).fiveServers)
 	part("the load balancer is deleted", (*firstDay).loadBalancerDeleted)
 	part("three servers again", (*firstDay).threeServers)
+	part("a changed configuration is applied", (*firstDay).applied)
 }
 
 func (d *firstDay) fromNothing(t *testing.T) {

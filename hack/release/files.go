@@ -33,6 +33,17 @@ func writeSums(dir string, files []string) error {
 	return os.WriteFile(filepath.Join(dir, sumsFile), []byte(sums.String()), 0o644)
 }
 
+// versionsFile is the table of versions: an older binary takes it by --versions-file.
+const versionsFile = "versions.yaml"
+
+func copyVersions(source, out string) error {
+	data, err := os.ReadFile(filepath.Join(source, "config", versionsFile))
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(out, versionsFile), data, 0o644)
+}
+
 // packLab packs the lab module as it is committed or changed here, without tests. Its files have no times and no
 // owners.
 func packLab(ctx context.Context, source string) ([]byte, error) {

@@ -20,7 +20,7 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	out := flag.String("out", "dist", "folder for the binaries, SHA256SUMS and the SBOMs")
+	out := flag.String("out", "dist", "folder for the binaries, their SBOMs, versions.yaml and SHA256SUMS")
 	only := flag.String("targets", "linux/amd64,linux/arm64,darwin/amd64,darwin/arm64", "what to build for, or host")
 	install := flag.Bool("install", false, "build for this machine and put the binary into PREFIX/bin, $GOBIN or "+
 		"~/.local/bin")
@@ -142,7 +142,10 @@ func (r release) build(ctx context.Context, out string, targets []target) (made 
 			return made, err
 		}
 	}
-	return made, writeSums(out, files)
+	if err := copyVersions(r.source, out); err != nil {
+		return made, err
+	}
+	return made, writeSums(out, append(files, versionsFile))
 }
 
 func printSize(path string) error {

@@ -23,6 +23,7 @@ func tiny(t *testing.T) release {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
 		"go.mod":                     "module example.com/tiny\n\ngo 1.26\n",
+		"config/versions.yaml":       "date: 2026-11-25\n",
 		"lab/go.mod":                 "module example.com/tiny/lab\n",
 		"lab/lab.go":                 "package lab\n",
 		"lab/kubernetes/1.33/go.mod": "module example.com/tiny/lab/kubernetes/1.33\n",
@@ -63,7 +64,7 @@ func TestBuild(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range []string{binary, binary + ".cdx.json"} {
+	for _, path := range []string{binary, binary + ".cdx.json", filepath.Join(out, "versions.yaml")} {
 		data, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)

@@ -3,6 +3,8 @@ package cli
 import (
 	"context"
 	"fmt"
+	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -20,6 +22,17 @@ func runPlan(ctx context.Context, c *call) error {
 	}
 	if c.word(0) == "plan" { // with -n the targets are the run's own
 		k.Targets = c.Targets[1:]
+	}
+	if slices.Contains(k.Targets, targetApply) {
+		asked, cancel := context.WithTimeout(ctx, examinesWithin)
+		defer cancel()
+		x, lines, err := operations.ExamineApply(asked, k)
+		switch {
+		case err != nil:
+			return err
+		case x != nil:
+			return c.print(x, func(io.Writer, int) error { return c.say("%s", strings.Join(lines, "\n")) })
+		}
 	}
 	f, err := operations.Plan(ctx, k, commands()...)
 	if err != nil {

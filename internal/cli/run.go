@@ -46,6 +46,15 @@ func runTargets(ctx context.Context, c *call) error {
 		if err != nil {
 			return err
 		}
+		switch applies, err := operations.AppliesToItself(ctx, s.Targets, b, s.Journal()); {
+		case err != nil:
+			return err
+		case applies:
+			return s.Locked(ctx, func(ctx context.Context) error {
+				_, err := operations.Apply(ctx, s, b, c.questions(s))
+				return err
+			})
+		}
 		result, err := s.Bootstrap(ctx, b, c.questions(s))
 		if err != nil {
 			return err

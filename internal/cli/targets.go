@@ -10,6 +10,7 @@ const (
 	targetLogs      = "logs"
 	targetReport    = "report"
 	targetImage     = "image" // a step, with flags of its own
+	targetApply     = "apply"
 	targetPivot     = "pivot" // a step, with a flag of its own
 	targetDestroy   = "destroy"
 	targetAccess    = "access" // a step

@@ -31,7 +31,7 @@ func DeviatingCounts(ctx context.Context, cfg config.Config, tools platform.Tool
 	ctx, cancel := context.WithTimeoutCause(ctx, ComparedWithin, fmt.Errorf("no answer within %s", ComparedWithin))
 	defer cancel()
 	if wanted := strconv.Itoa(cfg.ControlPlaneReplicas); !self &&
-		appliedLast(recorded).values[ReplicasVariable] == wanted {
+		appliedLast(tools, recorded).values[ReplicasVariable] == wanted {
 		tcp, err := capi.Get(ctx, manager, cfg.Namespace, capi.TalosControlPlaneKind, cfg.ControlPlaneName())
 		if err != nil {
 			return nil, err

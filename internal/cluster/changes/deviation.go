@@ -7,8 +7,6 @@ import (
 
 	"github.com/blang/semver/v4"
 
-	"github.com/slipway-k8s/slipway/config"
-	"github.com/slipway-k8s/slipway/internal/base/text"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -47,29 +45,29 @@ func RequestedDeviations(all []Deviation) []Deviation {
 	return slices.DeleteFunc(slices.Clone(all), func(d Deviation) bool { return !d.Requested })
 }
 
-// change is how the cluster gets a value of the configuration.
-func change(cfg config.Config, tools platform.Tools, variable, wanted, live string) string {
-	patch := func(kind, name, patch, does string) string {
-		return fmt.Sprintf("kubectl --kubeconfig %s --namespace %s patch %s %s --type merge --patch %s (%s)",
-			text.Quote(tools.Files.Path(platform.Kubeconfig)), cfg.Namespace, kind, name, text.Quote(patch), does)
-	}
-	switch variable {
+// change is how the cluster gets the configured value.
+func (d Deviation) change(tools platform.Tools) string {
+	switch d.Variable {
 	case "TALOS_VERSION", "KUBERNETES_VERSION", "CAPI_VERSION", "CABPT_VERSION", "CACPPT_VERSION", "CAPH_VERSION":
-		if older(wanted, live) {
+		if older(d.Wanted, d.Live) {
 			return "it cannot: an upgrade brings no older version"
 		}
 		return tools.Command("upgrade")
-	case "CONTROL_PLANE_REPLICAS":
-		return tools.Command("scale", "control-plane", wanted)
-	case "LOAD_BALANCER_TYPE":
-		return patch("hetznercluster", cfg.ClusterName,
-			fmt.Sprintf(`{"spec":{"controlPlaneLoadBalancer":{"type":%q}}}`, wanted), "in place")
-	case "LOCATION", "NETWORK_CIDR", "CONTROL_PLANE_CIDR", "POD_CIDR", "SERVICE_CIDR":
-		return "it cannot be changed in a cluster that exists; another cluster (CLUSTER_NAME) can have it"
-	case "SERVER_TYPE", "IMAGE_NAME":
-		return "use another HCloudMachineTemplate " + byTemplate
+	case ReplicasVariable:
+		return tools.Command("scale", "control-plane", d.Wanted)
 	}
-	return "edit the TalosControlPlane with kubectl " + byTemplate
+	switch {
+	case slices.Contains(ImmutableVariables(), d.Variable):
+		return "it cannot be changed in a cluster that exists; another cluster (CLUSTER_NAME) can have it"
+	case d.Requested:
+		return tools.Command("apply")
+	}
+	return "edit the object with kubectl, as it was edited"
+}
+
+// ImmutableVariables are those whose values a cluster that exists keeps.
+func ImmutableVariables() []string {
+	return []string{"LOCATION", "NETWORK_CIDR", "CONTROL_PLANE_CIDR", "POD_CIDR", "SERVICE_CIDR"}
 }
 
 // older compares two versions; one that cannot be read is not.
@@ -78,9 +76,6 @@ func older(a, b string) bool {
 	vb, errB := semver.ParseTolerant(b)
 	return errA == nil && errB == nil && va.LT(vb)
 }
-
-// byTemplate is where the guide to a change that takes more than one command is.
-const byTemplate = `(docs/pivot.md, "To change the cluster")`
 
 // keep is how the configuration gets the cluster's value.
 func (d Deviation) keep() string {

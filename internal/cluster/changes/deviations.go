@@ -32,7 +32,7 @@ func FindDeviations(
 	defer cancel()
 	self, err := connect.Cluster(tools, platform.Kubeconfig)
 	if err == nil {
-		d := deviations{cfg: cfg, tools: tools, sources: sources, self: self, applied: appliedLast(recorded), origin: origin}
+		d := deviations{cfg: cfg, tools: tools, sources: sources, self: self, applied: appliedLast(tools, recorded), origin: origin}
 		if err = d.find(ctx); err == nil {
 			return d.found, nil
 		}
@@ -144,7 +144,7 @@ func (d *deviations) compare(live map[string]string) {
 		place, written := d.origin(variable.Field)
 		one := Deviation{Variable: variable.Name, Field: variable.Field, Place: place, Wanted: wanted, Live: has}
 		one.Requested = d.applied.asked(variable.Name, wanted, written)
-		one.Change, one.Keep = change(d.cfg, d.tools, variable.Name, wanted, has), one.keep()
+		one.Change, one.Keep = one.change(d.tools), one.keep()
 		d.found = append(d.found, one)
 	}
 }
@@ -156,6 +156,9 @@ func (o Observed) With(values map[string]string, image string) Observed {
 	if image != "" {
 		o.image = image
 		o.Values["IMAGE_NAME"] = image
+	}
+	if serverType := values["SERVER_TYPE"]; serverType != "" {
+		o.placement.ServerType = serverType
 	}
 	return o
 }
@@ -185,10 +188,10 @@ func (d *deviations) manifests(live LiveObjects, r *render.Rendered) {
 			continue
 		}
 		file := d.fileOf(c.Object)
-		d.found = append(d.found, Deviation{
-			Place: file.Name, What: c.Summary(), Requested: d.applied.edited(file) || d.patchEdited(c.Object),
-			Change: "edit the object with kubectl " + byTemplate, Keep: "write it into that file as the cluster has it",
-		})
+		one := Deviation{Place: file.Name, What: c.Summary(), Requested: d.applied.edited(file) || d.patchEdited(c.Object),
+			Keep: "write it into that file as the cluster has it"}
+		one.Change = one.change(d.tools)
+		d.found = append(d.found, one)
 	}
 }
 
@@ -286,11 +289,10 @@ type lastApplied struct {
 	seen   map[string]string // variable → value that the cluster had when access looked last
 }
 
-// appliedLast reads the records of the steps that applied the manifests and installed the providers.
-func appliedLast(s flow.Snapshot) lastApplied {
+// appliedLast reads the records of what applied the manifests and installed the providers.
+func appliedLast(tools platform.Tools, s flow.Snapshot) lastApplied {
 	out := lastApplied{values: map[string]string{}}
-	var files map[string]render.Digest
-	if json.Unmarshal(s.Steps["apply"].Spec, &files) == nil && len(files) > 0 {
+	if files := applied(tools, s); len(files) > 0 {
 		out.known = true
 		if _, configured := files["oidcPatch"]; !configured {
 			out.values["OIDC_ISSUER_URL"], out.values["OIDC_CLIENT_ID"] = "", ""

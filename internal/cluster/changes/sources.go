@@ -27,6 +27,8 @@ func KeepSources(ctx context.Context, tools platform.Tools, sources render.Sourc
 	if err != nil {
 		return fmt.Errorf("read the texts that the journal's digests are of: %w", err)
 	}
+	brought, _ := tools.Files.Read(AppliedFile) // where it is lost the journal counts
+	recorded = append(recorded, brought...)
 	keep := map[string]string{}
 	for sum, text := range KeptSources(tools) {
 		if strings.Contains(string(recorded), sum) {

@@ -21,6 +21,7 @@ import (
 // Operations, each by the name of its command.
 const (
 	Upgrade       = "upgrade"
+	Apply         = "apply"
 	Scale         = "scale"
 	Pivot         = "pivot"
 	Restore       = "restore"
@@ -118,6 +119,10 @@ func (r reader) upgrade() ([]Operation, error) {
 	o := Operation{Operation: Upgrade, Began: record.Began,
 		Sentence: fmt.Sprintf("an upgrade to %s begun at %s", record.Target(), at(record.Began)),
 		explains: func(d changes.Deviation) bool { return record.Explains(d.Variable, d.Wanted, d.Live) }}
+	if len(record.Configuration) > 0 {
+		o.Operation, o.Sentence = Apply, fmt.Sprintf("a change of the cluster to %s begun at %s", record.Target(),
+			at(record.Began))
+	}
 	done := ""
 	if len(progress.Done) > 0 {
 		done = " (done: " + strings.Join(progress.Done, ", ") + ")"

@@ -127,6 +127,11 @@ func (c *controlPlane) rendered(o changes.Observed) (found controlPlaneObjects, 
 	if err != nil {
 		return found, err
 	}
+	return c.controlPlaneIn(r)
+}
+
+// controlPlaneIn finds them among the rendered objects.
+func (c *controlPlane) controlPlaneIn(r *render.Rendered) (found controlPlaneObjects, err error) {
 	for _, object := range r.Now {
 		switch {
 		case object.GroupVersionKind() == capi.TalosControlPlaneKind && object.GetName() == c.cfg.ControlPlaneName():
@@ -142,10 +147,19 @@ func (c *controlPlane) rendered(o changes.Observed) (found controlPlaneObjects, 
 	return found, nil
 }
 
-// newTemplate creates the template of the new servers: the live one, with what changes between two rendered ones. Where
-// nothing does, it is the live one.
+// newTemplate creates changedTemplate where it is another one.
 func (c *controlPlane) newTemplate(ctx context.Context, say flow.Say, live, is, becomes *unstructured.Unstructured) (
 	*unstructured.Unstructured, error) {
+	template, err := c.changedTemplate(live, is, becomes)
+	if err != nil || template == live {
+		return template, err
+	}
+	return template, c.create(ctx, say, template)
+}
+
+// changedTemplate is the template of the new servers: the live one, with what changes between two rendered ones. Where
+// nothing does, it is the live one.
+func (c *controlPlane) changedTemplate(live, is, becomes *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	spec, err := merged(live.Object["spec"], is.Object["spec"], becomes.Object["spec"])
 	if err != nil {
 		return nil, fmt.Errorf("change %s: %w", kube.Describe(live), err)
@@ -157,12 +171,14 @@ func (c *controlPlane) newTemplate(ctx context.Context, say flow.Say, live, is, 
 	template.SetGroupVersionKind(capi.MachineTemplateKind)
 	template.SetNamespace(c.cfg.Namespace)
 	name, err := render.NameByContent(c.cfg.ControlPlaneName(), template)
-	if err != nil {
-		return nil, err
-	}
 	template.SetName(name)
+	return template, err
+}
+
+// create applies objects that are to be there before others refer to them.
+func (c *controlPlane) create(ctx context.Context, say flow.Say, objects ...*unstructured.Unstructured) error {
 	patience := c.cfg.LoadBalancerTimeout.D()
-	return template, apply.Objects(ctx, c.cfg, say, c.manager, []*unstructured.Unstructured{template}, &patience)
+	return apply.Objects(ctx, c.cfg, say, c.manager, objects, &patience)
 }
 
 // merged is a live value with what differs between two others.

@@ -26,6 +26,7 @@ type controlPlane struct {
 	*environment
 	clusters
 	reader *rollout.Reader
+	old    []string // servers that are to be replaced though they have the version and the template; nil: there are none
 }
 
 func newControlPlane(e *environment, c clusters) *controlPlane {
@@ -60,7 +61,8 @@ func (c *controlPlane) look(ctx context.Context, tcp *unstructured.Unstructured)
 		switch {
 		case !ready:
 			v.unready = append(v.unready, name)
-		case capi.Text(&m, "spec", "version") == version && strings.HasPrefix(name, template+"-"):
+		case capi.Text(&m, "spec", "version") == version && strings.HasPrefix(name, template+"-") &&
+			!slices.Contains(c.old, name):
 			v.updated++
 		}
 	}

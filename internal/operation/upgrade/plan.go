@@ -9,6 +9,7 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/base/usage"
+	"github.com/slipway-k8s/slipway/internal/cluster/changes"
 	"github.com/slipway-k8s/slipway/internal/ensure/talosconfig"
 	"github.com/slipway-k8s/slipway/platform"
 	"github.com/slipway-k8s/slipway/steps"
@@ -51,7 +52,8 @@ func NewPlan(cfg config.Config, tools platform.Tools, x Examination) (*Plan, err
 		return nil, err
 	}
 	p := &Plan{Graph: flow.New("upgrade"), Stages: x.Stages, last: map[string]string{}}
-	b := &builder{Plan: p, environment: e, set: set, replicas: x.Replicas}
+	b := &builder{Plan: p, environment: e, set: set, replicas: x.Replicas, requested: x.requested,
+		summaries: x.Configuration}
 	if x.InPlace {
 		if b.installer, err = set.Installer(); err != nil {
 			return nil, err
@@ -71,6 +73,8 @@ type builder struct {
 	set       *steps.Set
 	replicas  int
 	installer string // that Talos is upgraded in place with; empty: the servers are replaced
+	requested []changes.Deviation
+	summaries []string // of what these change
 
 	before    []flow.Node // what the next step comes after
 	offer     *flow.Step[steps.Placement]
@@ -93,6 +97,11 @@ func (b *builder) add(s Stage) {
 	case s.Name == StageImage:
 		b.images()
 		b.ended(s.Name, b.snapshot, b.snapshot.Name())
+	case s.Name == StageConfiguration:
+		b.images()
+		step := configurationStep{serversStep{b.environment, s, b.replicas}, b.requested, b.summaries}.
+			add(b.Graph, b.offer, b.snapshot).After(b.before...)
+		b.ended(s.Name, step, step.Name())
 	case s.Name == StageTalos && b.installer != "":
 		step := inPlaceStep{serversStep{b.environment, s, b.replicas}, b.installer}.add(b.Graph).After(b.before...)
 		b.ended(s.Name, step, step.Name())
@@ -160,18 +169,22 @@ type Examination struct {
 	InPlace  bool     `json:"inPlace,omitempty"` // Talos is upgraded without replacing the control plane's servers
 	// Workers are the numbers of servers that the worker pools have and keep.
 	Workers map[string]int `json:"workers,omitempty"`
-	// Left is what of the worker pools is not as it is configured, and stays: an upgrade changes versions only.
+	// Configuration is what is done besides versions, for StageConfiguration.
+	Configuration []string `json:"configuration,omitempty"`
+	// Left is what is not as it is configured, and stays.
 	Left []string `json:"left,omitempty"`
 	// Seen is what was seen of the cluster that known problems of the new versions depend on, as config names it.
 	Seen []string `json:"seen,omitempty"`
 	// Unanswered are checks that could not be made.
 	Unanswered []string `json:"unanswered,omitempty"`
+
+	requested []changes.Deviation
 }
 
 // Servers tells whether the upgrade replaces servers.
 func (x Examination) Servers() bool {
 	return slices.ContainsFunc(x.Stages, func(s Stage) bool {
-		return s.Name == StageTalos && !x.InPlace || s.Name == StageWorkers || strings.HasPrefix(s.Name, StageKubernetes)
+		return s.Servers || s.Name == StageTalos && !x.InPlace || s.Name == StageWorkers || strings.HasPrefix(s.Name, StageKubernetes)
 	})
 }
 
@@ -195,6 +208,10 @@ type Options struct {
 	InPlace bool
 	// Resumes tells that the upgrade was begun before: the cluster need not be whole.
 	Resumes bool
+	// Configuration has the files of the manifests and the Requested values brought to the cluster, too.
+	Configuration bool
+	Requested     []changes.Deviation
+	Recorded      []string // Record.Configuration of what is resumed
 }
 
 // Examine says what an upgrade to the versions of a configuration does, or why it is refused (RefusedError). It changes
@@ -250,8 +267,19 @@ func (e *environment) examine(ctx context.Context, o Options, via map[uint64]str
 			return x, err
 		}
 	}
-	if x.Stages, err = r.plan(); err != nil || len(x.Stages) == 0 {
+	if x.Stages, err = r.plan(); err != nil {
 		return x, err
+	}
+	if o.Configuration {
+		is, err := e.examineConfiguration(ctx, c, o)
+		if err != nil {
+			return x, err
+		}
+		x.Stages, x.Configuration, x.Left, x.requested = is.insert(x.Stages), is.summaries, append(x.Left, is.left...),
+			o.Requested
+	}
+	if len(x.Stages) == 0 {
+		return x, nil
 	}
 	x.Unanswered, err = e.refuse(ctx, c, now, x, o)
 	if pools.unanswered != "" {
@@ -284,8 +312,11 @@ func (x Examination) String() string {
 			changes = append(changes, c.String())
 		}
 	}
-	if len(changes) == 0 {
+	switch {
+	case len(changes)+len(x.Configuration) == 0:
 		return "the cluster has the configured versions"
+	case len(changes) == 0:
+		return x.Manager + " manages the cluster; its versions stay"
 	}
 	return fmt.Sprintf("%s manages the cluster; %s", x.Manager, strings.Join(changes, ", "))
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -29,6 +30,8 @@ type Record struct {
 	To    Versions  `json:"to"`
 	// InPlace tells that it was agreed to upgrade Talos without replacing servers.
 	InPlace bool `json:"inPlace,omitempty"`
+	// Configuration is what it was agreed to change besides versions (Examination.Configuration).
+	Configuration []string `json:"configuration,omitempty"`
 	// Again are the words to type to resume it, behind the command's name: "upgrade", "--to-set", "current". Records of
 	// older releases have none, and no Stages.
 	Again []string `json:"again,omitempty"`
@@ -68,6 +71,9 @@ func (r *Record) Target() string {
 		if c, changed := change(r.From, r.To, variable); changed {
 			all = append(all, title(variable)+" "+c.To)
 		}
+	}
+	if len(r.Configuration) > 0 {
+		all = append(all, "what is configured")
 	}
 	if len(all) == 0 {
 		return "the configured versions"
@@ -127,9 +133,10 @@ func lastStepOf(stage string) string {
 	return stage
 }
 
-// Same tells whether an upgrade is the one that was agreed to.
+// Same tells whether an upgrade is the one that was agreed to, or the rest of it.
 func (r *Record) Same(x Examination) bool {
-	return r != nil && maps.Equal(r.To, x.To) && r.InPlace == x.InPlace
+	return r != nil && maps.Equal(r.To, x.To) && r.InPlace == x.InPlace &&
+		!slices.ContainsFunc(x.Configuration, func(s string) bool { return !slices.Contains(r.Configuration, s) })
 }
 
 // ReadRecord reads it; nil where no upgrade is under way.
@@ -162,7 +169,8 @@ func Begin(files platform.Files, x Examination, said Said) error {
 		r = nil
 	}
 	if r == nil {
-		r = &Record{Began: time.Now().UTC(), From: x.From, To: x.To, InPlace: x.InPlace}
+		r = &Record{Began: time.Now().UTC(), From: x.From, To: x.To, InPlace: x.InPlace,
+			Configuration: x.Configuration}
 		for _, s := range x.Stages {
 			r.Stages = append(r.Stages, s.Name)
 		}

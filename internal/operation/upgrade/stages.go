@@ -26,6 +26,8 @@ type Stage struct {
 	Changes []Change `json:"changes,omitempty"`
 	Does    string   `json:"does"` // to what: "replaces the 3 control plane servers, one after another"
 	Back    string   `json:"back"` // how it is undone, or that it cannot be
+	// Servers tells of StageConfiguration that it replaces the control plane's servers, as those of Talos and Kubernetes do.
+	Servers bool `json:"servers,omitempty"`
 }
 
 // String is "talos: Talos Linux v1.12.2 → v1.13.9, replaces the 3 control plane servers, one after another".

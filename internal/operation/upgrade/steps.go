@@ -107,9 +107,11 @@ func (s serversStep) values() map[string]string {
 	return values
 }
 
-func (s serversStep) add(g *flow.Graph) *flow.Step[Servers] {
+func (s serversStep) add(g *flow.Graph) *flow.Step[Servers] { return flow.Add(g, s.task()) }
+
+func (s serversStep) task() flow.Task[Servers] {
 	within := s.serverTakes()
-	return flow.Add(g, flow.Task[Servers]{
+	return flow.Task[Servers]{
 		Name:   s.stage.Name,
 		Doc:    "every control plane server has the new version, and is a Ready node and a healthy member of etcd",
 		Run:    flow.Do(s.run),
@@ -121,7 +123,7 @@ func (s serversStep) add(g *flow.Graph) *flow.Step[Servers] {
 			{For: "one server to be replaced (CONTROL_PLANE_TIMEOUT and NODES_TIMEOUT)", Within: within},
 			wait.Webhooks(s.cfg),
 		},
-	})
+	}
 }
 
 // serverTakes is the longest time for one server of the control plane.
@@ -130,46 +132,66 @@ func (e *environment) serverTakes() time.Duration {
 }
 
 func (s serversStep) run(ctx context.Context, say flow.Say) (Servers, error) {
-	c, err := s.open(ctx, say)
+	c, now, err := s.begin(ctx, say)
 	if err != nil {
-		return Servers{}, err
-	}
-	var now state
-	if err := s.retryWhileUnwell(ctx, say, func(ctx context.Context) (err error) {
-		now, err = s.read(ctx, c)
-		return err
-	}); err != nil {
 		return Servers{}, err
 	}
 	plane, values := newControlPlane(s.environment, c), s.values()
 	if !reached(now.observed.Values, values) {
-		if err := plane.roll(ctx, say, "the control plane to be whole before "+s.stage.Name); err != nil {
+		if err := plane.ready(ctx, say, s.stage.Name, capi.ServersOf(now.view.machines)); err != nil {
 			return Servers{}, err
-		}
-		if err := plane.drainable(ctx, capi.ServersOf(now.view.machines)); err != nil {
-			return Servers{}, err
-		}
-		if !talosconfig.ForClients(s.tools) { // the new servers may refuse it
-			if _, err := talosconfig.Refresh(ctx, s.cfg, s.tools, s.observer, say, c.manager); err != nil {
-				return Servers{}, err
-			}
 		}
 		if err := plane.change(ctx, say, values); err != nil {
 			return Servers{}, err
 		}
 	}
-	if err := plane.roll(ctx, say, "the control plane's servers to get "+sentence(values)); err != nil {
+	return s.complete(ctx, say, plane, "the control plane's servers to get "+sentence(values))
+}
+
+// begin opens the clusters and reads the control plane.
+func (s serversStep) begin(ctx context.Context, say flow.Say) (c clusters, now state, err error) {
+	if c, err = s.open(ctx, say); err != nil {
+		return c, now, err
+	}
+	err = s.retryWhileUnwell(ctx, say, func(ctx context.Context) (err error) {
+		now, err = s.read(ctx, c)
+		return err
+	})
+	return c, now, err
+}
+
+// ready waits until the control plane is whole, and is an error where a server could not be drained, or could not be
+// asked afterwards.
+func (c *controlPlane) ready(ctx context.Context, say flow.Say, stage string, servers []string) error {
+	if err := c.roll(ctx, say, "the control plane to be whole before "+stage); err != nil {
+		return err
+	}
+	if err := c.drainable(ctx, servers); err != nil {
+		return err
+	}
+	if talosconfig.ForClients(c.tools) {
+		return nil
+	}
+	_, err := talosconfig.Refresh(ctx, c.cfg, c.tools, c.observer, say, c.manager) // the new servers may refuse the old one
+	return err
+}
+
+// complete waits until every server is replaced and the cluster is healthy.
+func (s serversStep) complete(ctx context.Context, say flow.Say, plane *controlPlane, what string) (Servers, error) {
+	if err := plane.roll(ctx, say, what); err != nil {
 		return Servers{}, err
 	}
 	if err := plane.gate(ctx, say); err != nil {
 		return Servers{}, err
 	}
-	if _, err := talosconfig.Refresh(ctx, s.cfg, s.tools, s.observer, say, c.manager); err != nil {
+	if _, err := talosconfig.Refresh(ctx, s.cfg, s.tools, s.observer, say, plane.manager); err != nil {
 		return Servers{}, err
 	}
-	if now, err = s.read(ctx, c); err != nil {
+	now, err := s.read(ctx, plane.clusters)
+	if err != nil {
 		return Servers{}, err
 	}
+	values := s.values()
 	if !reached(now.versions, values) {
 		return Servers{}, fmt.Errorf("every control plane server was replaced, and they run %s instead of %s: look at what "+
 			"their image holds (HCloudMachineTemplate, imageName)", now.versions.of(values), sentence(values))

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/slipway-k8s/slipway/internal/base/effect"
+	"github.com/slipway-k8s/slipway/internal/cluster/changes"
 	"github.com/slipway-k8s/slipway/internal/cluster/ownership"
 	"github.com/slipway-k8s/slipway/internal/operation/destroy"
 	"github.com/slipway-k8s/slipway/internal/operation/scale"
@@ -43,7 +44,8 @@ func Destroy(ctx context.Context, s *session.Session, o DestroyOptions, ask sess
 	if err := destroyer.Destroy(ctx, plan, s.Hub.Task); err != nil {
 		return fmt.Errorf("%w\nonce the cause is removed, the same command resumes; log: %s", err, s.Files.Log.Name())
 	}
-	if err := errors.Join(upgrade.End(s.Tools.Files), scale.Forget(s.Tools.Files)); err != nil {
+	if err := errors.Join(upgrade.End(s.Tools.Files), scale.Forget(s.Tools.Files),
+		changes.ForgetApplied(s.Tools.Files)); err != nil {
 		return fmt.Errorf("remove the records of what was begun on the cluster: %w", err)
 	}
 	record, err := retire(s)

@@ -11,6 +11,7 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/base/usage"
 	"github.com/slipway-k8s/slipway/internal/cluster/backup"
+	"github.com/slipway-k8s/slipway/internal/cluster/changes"
 	"github.com/slipway-k8s/slipway/internal/cluster/records"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
 	"github.com/slipway-k8s/slipway/internal/operation/doctor"
@@ -72,7 +73,7 @@ func Restore(ctx context.Context, s *session.Session, b OpenedBackup,
 		return plan, result, err
 	}
 	end := func(files platform.Files) error { // what was begun on the lost cluster is not under way in this one
-		return errors.Join(upgrade.End(files), scale.Forget(files), records.EndRestore(files))
+		return errors.Join(upgrade.End(files), scale.Forget(files), changes.ForgetApplied(files), records.EndRestore(files))
 	}
 	result, err = runRecovery(ctx, s, plan.Graph, plan.All, folder, end)
 	return plan, result, err

@@ -6,14 +6,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/base/usage"
+	"github.com/slipway-k8s/slipway/internal/cluster/changes"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
 	"github.com/slipway-k8s/slipway/internal/operation/doctor"
+	"github.com/slipway-k8s/slipway/internal/operation/forecast"
+	"github.com/slipway-k8s/slipway/internal/operation/unfinished"
 	"github.com/slipway-k8s/slipway/internal/operation/upgrade"
+	"github.com/slipway-k8s/slipway/internal/planning"
 	"github.com/slipway-k8s/slipway/internal/session"
 	"github.com/slipway-k8s/slipway/internal/state/settings"
 	"github.com/slipway-k8s/slipway/platform"
@@ -38,8 +44,77 @@ type UpgradeResult struct {
 
 // Upgrade brings the cluster to the configured versions, stage by stage. It asks before it begins; one that was begun
 // is resumed.
-func Upgrade(ctx context.Context, s *session.Session, o UpgradeOptions, ask session.Questions) (r UpgradeResult,
+func Upgrade(ctx context.Context, s *session.Session, o UpgradeOptions, ask session.Questions) (UpgradeResult, error) {
+	return change(ctx, s, s.Cfg.Config, upgrade.Options{Via: o.Via, InPlace: o.InPlace},
+		upgrade.Said{Again: o.Again, PauseAfter: o.PauseAfter}, ask)
+}
+
+// Apply brings a cluster that manages itself to the configuration: to its versions as Upgrade does, and to the values and
+// manifests that were changed since they were applied last. What was changed in the cluster since, and not in the
+// configuration, stays. It asks before it begins; one that was begun is resumed.
+func Apply(ctx context.Context, s *session.Session, b planning.Bootstrap, ask session.Questions) (r UpgradeResult,
 	err error) {
+	cfg, o, err := requested(ctx, s.Cfg, b, s.Journal(), s.Unfinished)
+	if err != nil {
+		return r, err
+	}
+	again := []string{b.Plan.Cluster.Name()}
+	for _, v := range s.Values {
+		again = append(again, v.Shown())
+	}
+	if r, err = change(ctx, s, cfg, o, upgrade.Said{Again: again}, ask); err != nil || !r.Done {
+		return r, err
+	}
+	return r, changes.RecordApplied(ctx, b.Cfg, s.Tools, b.Sources, s.Journal())
+}
+
+// requested compares the configuration with the cluster: the configuration as the cluster is to have it, and what is to
+// be changed besides versions.
+func requested(ctx context.Context, given settings.Configuration, b planning.Bootstrap, j flow.Journal,
+	begun []unfinished.Operation) (cfg config.Config, o upgrade.Options, err error) {
+	found := forecast.Compare(ctx, b, j, given, nil, begun)
+	if found.Uncompared != "" {
+		return cfg, o, fmt.Errorf("compare the configuration with the cluster: %s", found.Uncompared)
+	}
+	o = upgrade.Options{Configuration: true, Requested: changes.RequestedDeviations(found.Deviations)}
+	cfg, err = changes.KeptValues(given.Config, found.Deviations)
+	return cfg, o, err
+}
+
+// AppliesToItself tells whether targets ask for Apply: apply alone, of a cluster that manages itself.
+func AppliesToItself(ctx context.Context, targets []string, b planning.Bootstrap, j flow.Journal) (bool, error) {
+	if !slices.Equal(targets, []string{b.Plan.Cluster.Name()}) {
+		return false, nil
+	}
+	return b.Plan.PivotPassed(ctx, j)
+}
+
+// ExamineApply says what Apply would do, in words; nil: the targets do not ask for it, or nothing could be asked. It
+// changes nothing.
+func ExamineApply(ctx context.Context, k session.Cluster) (x *upgrade.Examination, lines []string, err error) {
+	at, err := k.InspectForPlan(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	b, err := planning.New(at.Cfg.Config, at.Tools)
+	if err != nil {
+		return nil, nil, &usage.Error{Err: err}
+	}
+	applies, err := AppliesToItself(ctx, k.Targets, b, at.Folder.Journal())
+	if err != nil || !applies || at.Offline != "" {
+		return nil, nil, err
+	}
+	cfg, o, err := requested(ctx, at.Cfg, b, at.Folder.Journal(), nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	found, err := upgrade.Examine(ctx, cfg, at.Tools, o, func(string, ...any) {})
+	return &found, UpgradeLines(cfg, found), err
+}
+
+// change examines what brings the cluster to a configuration, asks, and runs its stages.
+func change(ctx context.Context, s *session.Session, cfg config.Config, o upgrade.Options, said upgrade.Said,
+	ask session.Questions) (r UpgradeResult, err error) {
 	if err := s.RefuseOperation(ctx); err != nil {
 		return r, err
 	}
@@ -51,27 +126,29 @@ func Upgrade(ctx context.Context, s *session.Session, o UpgradeOptions, ask sess
 	if err != nil {
 		return r, err
 	}
-	if err := s.Hub.Task("examine", "what the upgrade does, and what is in its way", func(say flow.Say) (err error) {
-		r.Examination, err = upgrade.Examine(ctx, s.Cfg.Config, s.Tools, upgrade.Options{Via: o.Via, InPlace: o.InPlace,
-			Resumes: record != nil}, say)
+	if record != nil {
+		o.Resumes, o.Recorded = true, record.Configuration
+	}
+	if err := s.Hub.Task("examine", "what is to be changed, and what is in its way", func(say flow.Say) (err error) {
+		r.Examination, err = upgrade.Examine(ctx, cfg, s.Tools, o, say)
 		return err
 	}); err != nil {
 		return r, err
 	}
 	// An upgrade that was cut off after its last change still has to wait for the workers and the releases.
 	if len(r.Stages) == 0 && !record.Same(r.Examination) {
-		s.Hub.Note("%s: there is nothing to upgrade", r.Examination)
+		s.Hub.Note("%s: there is nothing to change", r.Examination)
 		r.Done = true
-		return r, endUpgrade(s)
+		return r, endUpgrade(s, cfg)
 	}
-	for _, line := range UpgradeLines(s.Cfg.Config, r.Examination) {
+	for _, line := range UpgradeLines(cfg, r.Examination) {
 		s.Hub.Note("%s", line)
 	}
-	plan, err := upgrade.NewPlan(s.Cfg.Config, s.Tools, r.Examination)
+	plan, err := upgrade.NewPlan(cfg, s.Tools, r.Examination)
 	if err != nil {
 		return r, &usage.Error{Err: err}
 	}
-	targets, err := plan.Targets(o.PauseAfter)
+	targets, err := plan.Targets(said.PauseAfter)
 	if err != nil {
 		return r, err
 	}
@@ -83,27 +160,29 @@ func Upgrade(ctx context.Context, s *session.Session, o UpgradeOptions, ask sess
 			return r, err
 		}
 	}
-	said := upgrade.Said{Again: o.Again, PauseAfter: o.PauseAfter}
 	if err := upgrade.Begin(s.Tools.Files, r.Examination, said); err != nil {
 		return r, err
 	}
 	if err = r.runStages(ctx, s, plan, targets); err != nil {
 		return r, err
 	}
-	if o.PauseAfter != "" {
+	if said.PauseAfter != "" {
 		s.Hub.Note("the upgrade is paused after %s, as asked: the same command without --pause-after does the rest",
-			o.PauseAfter)
+			said.PauseAfter)
 		return r, nil
 	}
-	if err := endUpgrade(s); err != nil {
+	if err := endUpgrade(s, cfg); err != nil {
 		return r, fmt.Errorf("everything is done, but that could not be recorded; run the same command again: %w", err)
 	}
 	r.Done = true
 	return r, nil
 }
 
-// endUpgrade removes the record of the upgrade, and records the version set that the cluster has now.
-func endUpgrade(s *session.Session) error {
+// endUpgrade removes the record of the upgrade, and records the version set where the cluster has its versions now.
+func endUpgrade(s *session.Session, cfg config.Config) error {
+	if !maps.Equal(upgrade.VersionsOf(cfg), upgrade.VersionsOf(s.Cfg.Config)) {
+		return upgrade.End(s.Tools.Files)
+	}
 	return errors.Join(s.Folder.KeepVersionSet(s.Cfg.Versions), upgrade.End(s.Tools.Files))
 }
 
@@ -158,8 +237,12 @@ func agreeToUpgrade(ctx context.Context, s *session.Session, x upgrade.Examinati
 			return err
 		}
 	}
-	return s.Confirm(ctx, ask, "upgrade asks before it changes the cluster",
-		fmt.Sprintf("Type the cluster's name (%s) to upgrade it: ", s.Cfg.ClusterName), s.Cfg.ClusterName)
+	command, verb := "upgrade", "upgrade"
+	if len(x.Configuration) > 0 {
+		command, verb = "apply", "change"
+	}
+	return s.Confirm(ctx, ask, command+" asks before it changes the cluster",
+		fmt.Sprintf("Type the cluster's name (%s) to %s it: ", s.Cfg.ClusterName, verb), s.Cfg.ClusterName)
 }
 
 // UpgradeLines say what an upgrade does, what cannot be undone, and what is known of the new versions.
@@ -169,7 +252,7 @@ func UpgradeLines(cfg config.Config, x upgrade.Examination) []string {
 		lines = append(lines, fmt.Sprintf("stage %d of %d, %s; %s", i+1, len(x.Stages), s, s.Back))
 	}
 	for _, left := range x.Left {
-		lines = append(lines, "left as it is, because an upgrade changes versions only: "+left)
+		lines = append(lines, "left as it is: "+left)
 	}
 	for _, remark := range append(cfg.UpgradeRemarks(x.From, x.Seen...), cfg.Remarks(time.Now())...) {
 		lines = append(lines, "known of these versions: "+remark.String())

@@ -1,0 +1,127 @@
+package changes
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+
+	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/cluster/render"
+	"github.com/slipway-k8s/slipway/platform"
+)
+
+// AppliedFile is the file of the state folder with what `apply` brought last to a cluster that manages itself: the
+// digests of the manifests and the configured values of their variables, as the journal has them of the step apply.
+const AppliedFile = "applied.json"
+
+// Manifests are the digests of the files that the cluster's objects are made from. Values that only a run knows are not
+// in them.
+func Manifests(cfg config.Config, sources render.Sources) (map[string]render.Digest, error) {
+	v := maps.Clone(sources.Vars)
+	delete(v, render.ImageNameVariable)
+	files := map[string]render.Source{"cluster": sources.Cluster, "healthCheck": sources.HealthCheck}
+	if cfg.OIDCIssuerURL != "" {
+		files["oidcPatch"] = sources.OidcPatch
+	}
+	for _, s := range sources.Added {
+		files[s.Path] = s
+	}
+	digests := map[string]render.Digest{}
+	for name, s := range files {
+		digest, err := s.Digest(v)
+		if err != nil {
+			return nil, err
+		}
+		digests[name] = digest
+	}
+	return digests, nil
+}
+
+// RecordApplied records that the cluster has what is configured, and keeps copies of the files.
+func RecordApplied(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources,
+	j flow.Journal) error {
+	digests, err := Manifests(cfg, sources)
+	if err != nil {
+		return err
+	}
+	data, err := json.MarshalIndent(digests, "", "  ")
+	if err == nil {
+		err = tools.Files.Write(AppliedFile, append(data, '\n'))
+	}
+	if err != nil {
+		return fmt.Errorf("record what was applied: %w", err)
+	}
+	return KeepSources(ctx, tools, sources, j)
+}
+
+// ForgetApplied removes the record: the cluster that it is of is gone, or was restored.
+func ForgetApplied(files platform.Files) error { return files.Remove(AppliedFile) }
+
+// applied are the digests of the manifests that were applied last; none: it is not known.
+func applied(tools platform.Tools, recorded flow.Snapshot) (files map[string]render.Digest) {
+	data, err := tools.Files.Read(AppliedFile)
+	if err == nil && json.Unmarshal(data, &files) == nil && len(files) > 0 {
+		return files
+	}
+	if json.Unmarshal(recorded.Steps["apply"].Spec, &files) != nil {
+		return nil
+	}
+	return files
+}
+
+// AppliedSources are the sources with the texts of the manifests that were applied last. known is false where these, or
+// one of them, are lost.
+func AppliedSources(tools platform.Tools, sources render.Sources, recorded flow.Snapshot) (was render.Sources,
+	known bool) {
+	files := applied(tools, recorded)
+	if len(files) == 0 {
+		return sources, false
+	}
+	texts := KeptSources(tools)
+	was, known = sources, true
+	take := func(name string, s *render.Source) {
+		file, applied := files[name]
+		if !applied {
+			return
+		}
+		delete(files, name)
+		text, kept := texts[file.SHA256]
+		s.Data, known = []byte(text), known && kept
+	}
+	take("cluster", &was.Cluster)
+	take("healthCheck", &was.HealthCheck)
+	take("oidcPatch", &was.OidcPatch)
+	was.Added = nil
+	for _, s := range sources.Added {
+		if _, applied := files[s.Path]; applied {
+			take(s.Path, &s)
+			was.Added = append(was.Added, s)
+		}
+	}
+	for path, file := range files { // those that have left the folder
+		text, kept := texts[file.SHA256]
+		known = known && kept
+		was.Added = append(was.Added, render.Source{Name: path, Path: path, Data: []byte(text), Own: true})
+	}
+	return was, known
+}
+
+// KeptValues is a configuration in which the cluster has every value that differs from it without having been asked
+// for: the cluster was changed since, and the configuration was not.
+func KeptValues(cfg config.Config, all []Deviation) (config.Config, error) {
+	for _, d := range all {
+		if d.Requested || d.Variable == "" {
+			continue
+		}
+		for _, v := range config.Variables() {
+			if v.Name == d.Variable {
+				if err := v.Set(&cfg, d.Live); err != nil {
+					return cfg, err
+				}
+			}
+		}
+	}
+	return cfg, nil
+}

@@ -1,0 +1,389 @@
+package upgrade
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/client/hetzner"
+	"github.com/slipway-k8s/slipway/internal/client/kube"
+	"github.com/slipway-k8s/slipway/internal/cluster/capi"
+	"github.com/slipway-k8s/slipway/internal/cluster/changes"
+	"github.com/slipway-k8s/slipway/internal/cluster/render"
+	"github.com/slipway-k8s/slipway/internal/ensure/apply"
+	"github.com/slipway-k8s/slipway/steps"
+)
+
+// StageConfiguration brings what was changed in the configuration, other than versions, to the cluster's own objects.
+const StageConfiguration = "configuration"
+
+// configured are the cluster's own objects as the configuration has them now. Each is the live object with what
+// differs between the manifests as they were applied last, and as they are now: what others changed since stays.
+type configured struct {
+	is       *unstructured.Unstructured   // the live template of the control plane's servers
+	template *unstructured.Unstructured   // of the new servers; the same where nothing changes in it
+	was      []*unstructured.Unstructured // live objects that change
+	becomes  []*unstructured.Unstructured // what each of them becomes
+	created  []*unstructured.Unstructured // objects that the cluster does not have
+	all      []*unstructured.Unstructured // of the manifests, as they become
+}
+
+// changes tells whether anything does.
+func (c configured) changes() bool { return c.template != c.is || len(c.was)+len(c.created) > 0 }
+
+// configure reads the live objects and makes what they become. serverType is what SERVER_TYPE comes to where that is
+// requested, image the name of the image for it; empty: as the cluster has it.
+func (c *controlPlane) configure(ctx context.Context, values map[string]string, image string) (out configured, err error) {
+	observed, err := changes.Observe(ctx, c.cfg, c.sources, c.manager)
+	if err != nil {
+		return out, err
+	}
+	becomes, err := changes.RenderObserved(c.cfg, c.sources, observed.With(values, image))
+	if err != nil {
+		return out, err
+	}
+	before, err := c.lastApplied(ctx, observed)
+	if err != nil {
+		return out, err
+	}
+	if err := c.configureTemplate(ctx, before, becomes, &out); err != nil {
+		return out, err
+	}
+	out.all = append(out.all, out.template)
+	for _, object := range becomes.Now {
+		if object.GroupVersionKind() == capi.MachineTemplateKind && object.GetName() == becomes.Template {
+			continue
+		}
+		if err := c.configureObject(ctx, before, object, &out); err != nil {
+			return out, err
+		}
+	}
+	return out, nil
+}
+
+// lastApplied renders the manifests as they were applied last, with the cluster's values; without objects where that is
+// not known any more: then what the manifests have now counts in full.
+func (c *controlPlane) lastApplied(ctx context.Context, observed changes.Observed) (*render.Rendered, error) {
+	recorded, err := flow.Folder(c.tools.Files.String()).Load(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("read which manifests were applied last: %w", err)
+	}
+	sources, known := changes.AppliedSources(c.tools, c.sources, recorded)
+	if !known {
+		return &render.Rendered{}, nil
+	}
+	return changes.RenderObserved(c.cfg, sources, observed)
+}
+
+func (c *controlPlane) configureTemplate(ctx context.Context, before, becomes *render.Rendered, out *configured) error {
+	tcp, err := c.talosControlPlane(ctx)
+	if err != nil {
+		return err
+	}
+	out.is, err = capi.Get(ctx, c.manager, c.cfg.Namespace, capi.MachineTemplateKind,
+		capi.Text(tcp, "spec", "infrastructureTemplate", "name"))
+	if err != nil {
+		return err
+	}
+	new, err := c.controlPlaneIn(becomes)
+	if err != nil {
+		return err
+	}
+	old := controlPlaneObjects{template: &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{}}}}
+	if len(before.Now) > 0 {
+		if old, err = c.controlPlaneIn(before); err != nil {
+			return err
+		}
+	}
+	out.template, err = c.changedTemplate(out.is, old.template, new.template)
+	return err
+}
+
+// configureObject adds what a rendered object makes of the live one.
+func (c *controlPlane) configureObject(ctx context.Context, before *render.Rendered, object *unstructured.Unstructured,
+	out *configured) error {
+	live := &unstructured.Unstructured{}
+	live.SetGroupVersionKind(object.GroupVersionKind())
+	err := c.manager.Get(ctx, client.ObjectKeyFromObject(object), live)
+	if kube.Absent(err) {
+		out.created, out.all = append(out.created, object), append(out.all, object)
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("get %s: %w", kube.Describe(object), err)
+	}
+	was := &unstructured.Unstructured{Object: map[string]any{}}
+	for _, o := range before.Now {
+		if o.GroupVersionKind() == object.GroupVersionKind() && o.GetName() == object.GetName() {
+			was = o
+		}
+	}
+	is, err := mergedObject(live, was, object)
+	if err != nil {
+		return fmt.Errorf("change %s: %w", kube.Describe(live), err)
+	}
+	if is.GroupVersionKind() == capi.TalosControlPlaneKind && is.GetName() == c.cfg.ControlPlaneName() {
+		if err := unstructured.SetNestedField(is.Object, out.template.GetName(), "spec", "infrastructureTemplate",
+			"name"); err != nil {
+			return err
+		}
+	}
+	out.all = append(out.all, is)
+	if !jsonEqual(is.Object, live.Object) {
+		out.was, out.becomes = append(out.was, live), append(out.becomes, is)
+	}
+	return nil
+}
+
+// mergedObject is a live object with what differs between two rendered ones.
+func mergedObject(live, is, becomes *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	fields, err := merged(contentOf(live), contentOf(is), contentOf(becomes))
+	if err != nil {
+		return nil, err
+	}
+	out := &unstructured.Unstructured{Object: fields}
+	labels, annotations := out.GetLabels(), out.GetAnnotations()
+	for _, field := range fieldsOfServer() {
+		delete(out.Object, field)
+		if value, has := live.DeepCopy().Object[field]; has {
+			out.Object[field] = value
+		}
+	}
+	out.SetLabels(labels)
+	out.SetAnnotations(annotations)
+	return out, nil
+}
+
+// fieldsOfServer are the fields of an object that no manifest changes.
+func fieldsOfServer() []string { return []string{"apiVersion", "kind", "metadata", "status"} }
+
+// contentOf are an object's other fields, and its labels and annotations.
+func contentOf(o *unstructured.Unstructured) map[string]any {
+	out := &unstructured.Unstructured{Object: maps.Clone(o.Object)}
+	for _, field := range fieldsOfServer() {
+		delete(out.Object, field)
+	}
+	out.SetLabels(o.GetLabels())
+	out.SetAnnotations(o.GetAnnotations())
+	return out.Object
+}
+
+// requestedValues are the values of the configuration that the control plane's objects are to get, but for versions,
+// which have stages of their own. left says what is not brought to the cluster by this operation, and refused what no
+// operation brings.
+func (e *environment) requestedValues(requested []changes.Deviation) (values map[string]string, left, refused []string) {
+	values = map[string]string{}
+	for _, d := range requested {
+		switch {
+		case d.Variable == "" || slices.Contains(variables(), d.Variable): // of the manifests, and a stage of its own
+		case d.Variable == changes.ReplicasVariable:
+			left = append(left, d.String())
+		case slices.Contains(changes.ImmutableVariables(), d.Variable):
+			refused = append(refused, d.String())
+		default:
+			values[d.Variable] = d.Wanted
+		}
+	}
+	return values, left, refused
+}
+
+// chosen are the values with one server type, and the name of the image for it; empty: the image stays. offer is the
+// server type that is in stock; empty: the first that is configured.
+func (e *environment) chosen(ctx context.Context, values map[string]string, has, offer string) (map[string]string,
+	string, error) {
+	values = maps.Clone(values)
+	_, another := values["IMAGE_NAME"]
+	if list, is := values["SERVER_TYPE"]; is {
+		if offer == "" {
+			offer = config.Listed(list)[0]
+		}
+		values["SERVER_TYPE"], has = offer, offer
+	} else if !another {
+		return values, "", nil
+	}
+	kind, err := hetzner.FindServerType(ctx, e.tools.Hetzner, has)
+	return values, e.cfg.Image(kind.Architecture), err
+}
+
+// serverType is that of the control plane's servers.
+func (c *controlPlane) serverType(ctx context.Context) (string, error) {
+	tcp, err := c.talosControlPlane(ctx)
+	if err != nil {
+		return "", err
+	}
+	template, err := capi.Get(ctx, c.manager, c.cfg.Namespace, capi.MachineTemplateKind,
+		capi.Text(tcp, "spec", "infrastructureTemplate", "name"))
+	if err != nil {
+		return "", err
+	}
+	return capi.Text(template, "spec", "template", "spec", "type"), nil
+}
+
+// configuration is what the configuration changes in the cluster, other than versions.
+type configuration struct {
+	stage     *Stage   // nil: there is nothing to change
+	summaries []string // of what it does
+	left      []string // what another operation brings to the cluster
+}
+
+// examineConfiguration finds out what the requested values and the edited files change. Its error is a RefusedError
+// where that cannot be.
+func (e *environment) examineConfiguration(ctx context.Context, c clusters, o Options) (out configuration, err error) {
+	values, left, refused := e.requestedValues(o.Requested)
+	out.left = left
+	plane := newControlPlane(e, c)
+	has, err := plane.serverType(ctx)
+	if err != nil {
+		return out, err
+	}
+	values, image, err := e.chosen(ctx, values, has, "")
+	if err != nil {
+		return out, err
+	}
+	becomes, err := plane.configure(ctx, values, image)
+	if err != nil {
+		return out, err
+	}
+	found, err := changes.ConsequencesInCluster(ctx, e.cfg, e.tools, c.manager, &render.Rendered{Now: becomes.all,
+		Template: becomes.template.GetName()})
+	if err != nil {
+		return out, err
+	}
+	stage := Stage{Name: StageConfiguration, Back: "configure what was before, and apply that"}
+	var does []string
+	for _, one := range found {
+		switch one.Effect {
+		case changes.EffectKeeps:
+			continue
+		case changes.EffectImmutable:
+			refused = append(refused, one.String())
+		case changes.EffectReplaces:
+			stage.Servers = true
+		}
+		does, out.summaries = append(does, one.String()), append(out.summaries, one.Summary())
+	}
+	switch {
+	case len(refused) > 0:
+		return out, &RefusedError{refused}
+	case len(does) > 0:
+		stage.Does, out.stage = strings.Join(does, "; "), &stage
+	case len(o.Recorded) > 0: // cut off after its last change
+		stage.Does, stage.Servers = "waits until every control plane server is as it is configured", true
+		out.stage, out.summaries = &stage, o.Recorded
+	}
+	return out, nil
+}
+
+// insert puts the stage behind those of the control plane's versions.
+func (c configuration) insert(stages []Stage) []Stage {
+	if c.stage == nil {
+		return stages
+	}
+	at := 0
+	for i, s := range stages {
+		if s.Name == StageProviders || s.Name == StageImage || s.Name == StageTalos ||
+			strings.HasPrefix(s.Name, StageKubernetes) {
+			at = i + 1
+		}
+	}
+	return slices.Insert(stages, at, *c.stage)
+}
+
+// configurationStep changes the cluster's own objects, and waits until the control plane's servers are replaced where
+// that replaces them.
+type configurationStep struct {
+	serversStep
+	requested []changes.Deviation
+	summaries []string
+}
+
+func (s configurationStep) add(g *flow.Graph, offer *flow.Step[steps.Placement],
+	image *flow.Step[steps.Image]) *flow.Step[Servers] {
+	task := s.task()
+	task.Doc = "the cluster's own objects are as configured, and every control plane server is made from them"
+	task.Run = flow.With2(func(ctx context.Context, say flow.Say, offer steps.Placement, _ steps.Image) (Servers, error) {
+		return s.run(ctx, say, offer.ServerType)
+	}, offer, image)
+	task.Spec, task.Verify = s.summaries, s.verify
+	return flow.Add(g, task)
+}
+
+func (s configurationStep) run(ctx context.Context, say flow.Say, offer string) (Servers, error) {
+	c, now, err := s.begin(ctx, say)
+	if err != nil {
+		return Servers{}, err
+	}
+	plane := newControlPlane(s.environment, c)
+	plane.old = capi.ServersOf(now.view.machines)
+	if s.stage.Servers {
+		if err := plane.ready(ctx, say, s.stage.Name, plane.old); err != nil {
+			return Servers{}, err
+		}
+	}
+	err = apply.Change(ctx, s.cfg, say, "what is configured", func(ctx context.Context) (string, error) {
+		return "", s.change(ctx, say, plane, offer)
+	})
+	if err != nil {
+		return Servers{}, err
+	}
+	return s.complete(ctx, say, plane, "the control plane's servers to be as they are configured")
+}
+
+// change changes the objects. The control plane's template is created first, the Cluster is changed last.
+func (s configurationStep) change(ctx context.Context, say flow.Say, plane *controlPlane, offer string) error {
+	values, _, _ := s.requestedValues(s.requested)
+	has, err := plane.serverType(ctx)
+	if err != nil {
+		return err
+	}
+	values, image, err := s.chosen(ctx, values, has, offer)
+	if err != nil {
+		return err
+	}
+	becomes, err := plane.configure(ctx, values, image)
+	if err != nil || !becomes.changes() {
+		return err
+	}
+	created := becomes.created
+	if becomes.template != becomes.is {
+		created = append([]*unstructured.Unstructured{becomes.template}, created...)
+	}
+	if err := plane.create(ctx, say, created...); err != nil {
+		return err
+	}
+	for i, was := range becomes.was {
+		say("changing %s", kube.Describe(was))
+		patch := client.MergeFromWithOptions(was, client.MergeFromWithOptimisticLock{})
+		if err := plane.manager.Patch(ctx, becomes.becomes[i], patch); err != nil {
+			return fmt.Errorf("change %s: %w", kube.Describe(was), err)
+		}
+	}
+	todo, err := changes.ConsequencesInCluster(ctx, s.cfg, s.tools, plane.manager, &render.Rendered{Now: becomes.all,
+		Template: becomes.template.GetName()})
+	if err != nil {
+		return err
+	}
+	return changes.DeleteLeftOut(ctx, say, plane.manager, s.cfg.Namespace, todo)
+}
+
+func (s configurationStep) verify(ctx context.Context, _ Servers) flow.Verdict {
+	c, err := s.open(ctx, silent)
+	if err != nil {
+		return flow.Unknown(err)
+	}
+	is, err := s.examineConfiguration(ctx, c, Options{Requested: s.requested})
+	switch {
+	case err != nil:
+		return kube.Verdict(err)
+	case is.stage != nil:
+		return flow.Gone("the cluster is not as it is configured: it %s", is.stage.Does)
+	}
+	return flow.Holds()
+}
