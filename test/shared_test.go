@@ -57,7 +57,7 @@ func TestMain(m *testing.M) {
 	code := m.Run()
 	if len(leftOut.tests) > 0 && !testing.Short() { // what is skipped go test does not show
 		fmt.Printf("not run, because the lab's programs are not built: %s\nBuild them (go run ./cmd/bootstrap lab build, "+
-			"about seven minutes) "+
+			"about ten minutes) "+
 			"and run the tests again, or leave these out with go test -short.\n", strings.Join(leftOut.tests, ", "))
 		code = max(code, 1)
 	}
