@@ -24,6 +24,7 @@ const (
 	ExitDone        = 0   // done
 	ExitFailed      = 1   // failed: the message on standard error says why, and what to do next
 	ExitUsage       = 2   // bad usage or configuration: nothing was changed
+	ExitChanges     = 2   // of plan --detailed-exitcode: a run would change something
 	ExitInterrupted = 130 // interrupted by SIGINT or SIGTERM: the same command resumes
 )
 
@@ -62,7 +63,7 @@ func (c *console) execute(ctx context.Context, args []string) int {
 		!errors.Is(err, flow.ErrInterrupted) {
 		err = fmt.Errorf("%w: %w", cause, err)
 	}
-	if err != nil {
+	if err != nil && !errors.Is(err, errChanges) {
 		fmt.Fprint(c.stderr, text.Fold(c.hide.Text(complaint(err, errorWidth(c)))+"\n", errorWidth(c)))
 	}
 	return exitCode(err)
@@ -98,6 +99,10 @@ func exitCode(err error) int {
 		return ExitDone
 	case errors.Is(err, flow.ErrInterrupted):
 		return ExitInterrupted
+	case errors.Is(err, errChanges):
+		return ExitChanges
+	case errors.As(err, new(*planFailedError)):
+		return ExitFailed
 	case errors.As(err, &bad), errors.As(err, &invalid), errors.As(err, &unknown), errors.As(err, &sealed) &&
 		session.TargetRefused(sealed):
 		return ExitUsage

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -14,11 +15,38 @@ import (
 	"github.com/slipway-k8s/slipway/internal/session/operations"
 )
 
+// errChanges ends plan --detailed-exitcode where a run would change something. It is no failure, and not printed.
+var errChanges = errors.New("a run would change something")
+
+// planFailedError is why plan --detailed-exitcode failed: as its exit code 2 is taken, mistakes of the operator have 1, too.
+type planFailedError struct{ error }
+
+// Unwrap is the cause.
+func (e *planFailedError) Unwrap() error { return e.error }
+
+// runPlanDetailed is runPlan whose exit code tells whether a run would change something.
+func runPlanDetailed(ctx context.Context, c *call) error {
+	changes, err := planTargets(ctx, c)
+	switch {
+	case err != nil:
+		return &planFailedError{err}
+	case changes:
+		return errChanges
+	}
+	return nil
+}
+
 // runPlan prints what a run with these targets would do. It changes nothing.
 func runPlan(ctx context.Context, c *call) error {
+	_, err := planTargets(ctx, c)
+	return err
+}
+
+// planTargets is runPlan, and tells whether a run would change something, or the cluster is not as it is configured.
+func planTargets(ctx context.Context, c *call) (changes bool, err error) {
 	k, err := c.load()
 	if err != nil {
-		return err
+		return false, err
 	}
 	if c.word(0) == "plan" { // with -n the targets are the run's own
 		k.Targets = c.Targets[1:]
@@ -29,16 +57,17 @@ func runPlan(ctx context.Context, c *call) error {
 		x, lines, err := operations.ExamineApply(asked, k)
 		switch {
 		case err != nil:
-			return err
+			return false, err
 		case x != nil:
-			return c.print(x, func(io.Writer, int) error { return c.say("%s", strings.Join(lines, "\n")) })
+			return len(x.Stages) > 0, c.print(x, func(io.Writer, int) error { return c.say("%s", strings.Join(lines, "\n")) })
 		}
 	}
 	f, err := operations.Plan(ctx, k, commands()...)
 	if err != nil {
-		return err
+		return false, err
 	}
-	return c.print(f, f.Print)
+	changes = f.Changes() || f.Refused || f.Comparison.Refused || len(f.Deviations) > 0
+	return changes, c.print(f, f.Print)
 }
 
 // questions are what a run asks its operator, where that is possible. What a run would do is shown at a terminal alone.
@@ -65,8 +94,17 @@ func (c *call) questions(s *session.Session) session.Questions {
 }
 
 func newPlanCommand(c *call) *cobra.Command {
+	var detailed bool
 	cmd := c.command("plan [TARGET…]", groupLook,
-		"show what a run would do with each step and why, what it creates and costs, and how long it takes", runPlan)
+		"show what a run would do with each step and why, what it creates and costs, and how long it takes",
+		func(ctx context.Context, c *call) error {
+			if detailed {
+				return runPlanDetailed(ctx, c)
+			}
+			return runPlan(ctx, c)
+		})
+	cmd.Flags().BoolVar(&detailed, "detailed-exitcode", false,
+		"exit code 2 where a run would change something, or the cluster is not as it is configured; 0: neither; 1: an error")
 	cmd.ValidArgsFunction = completeTargets
 	return cmd
 }

@@ -166,3 +166,25 @@ func TestDryRunsAfterThePivot(t *testing.T) {
 		}
 	}
 }
+
+// plan --detailed-exitcode tells by its exit code whether a run would change something; a mistake is an error there.
+func TestPlanDetailedExitCode(t *testing.T) {
+	q := newQuick(t, quickCharts(t))
+	plan := func(want int, args ...string) string {
+		t.Helper()
+		code, said := q.command(t, append([]string{"plan", "--detailed-exitcode"}, args...)...)
+		if code != want || want != ExitFailed && strings.Contains(said, "error:") {
+			t.Errorf("plan %v: exit %d, want %d\n%s", args, code, want, said)
+		}
+		return said
+	}
+	plan(ExitChanges)
+	if code := q.run(t, death{}); code != ExitDone {
+		t.Fatalf("exit %d: %s", code, q.stderr)
+	}
+	plan(ExitDone)
+	plan(ExitChanges, "LOAD_BALANCER_TYPE=lb21")
+	wantSaid(t, "plan", plan(ExitFailed, "CONTROL_PLANE_REPLICAS=two"), "CONTROL_PLANE_REPLICAS")
+	q.manageItself(t)
+	plan(ExitChanges, "KUBERNETES_VERSION=v1.36.5")
+}
