@@ -17,6 +17,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/cluster/changes"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
 	"github.com/slipway-k8s/slipway/internal/operation/forecast"
+	"github.com/slipway-k8s/slipway/internal/operation/upgrade"
 	"github.com/slipway-k8s/slipway/internal/state/settings"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -187,4 +188,25 @@ func TestPlanDetailedExitCode(t *testing.T) {
 	wantSaid(t, "plan", plan(ExitFailed, "CONTROL_PLANE_REPLICAS=two"), "CONTROL_PLANE_REPLICAS")
 	q.manageItself(t)
 	plan(ExitChanges, "KUBERNETES_VERSION=v1.36.5")
+}
+
+// A change of the configuration that was cut off is named, and no upgrade takes its place.
+func TestApplyWasCutOff(t *testing.T) {
+	q := newQuick(t, quickCharts(t))
+	if code := q.run(t, death{}); code != ExitDone {
+		t.Fatalf("exit %d: %s", code, q.stderr)
+	}
+	q.manageItself(t)
+	begun := upgrade.Examination{Configuration: []string{"changes HetznerCluster k8s in place"},
+		Stages: []upgrade.Stage{{Name: upgrade.StageConfiguration}}}
+	if err := upgrade.Begin(q.state().Files(), begun, upgrade.Said{Again: []string{"apply", "SERVER_TYPE=cx43"}}); err != nil {
+		t.Fatal(err)
+	}
+	code, said := q.command(t, "upgrade", "--yes", "KUBERNETES_VERSION=v1.36.5")
+	if code != ExitUsage {
+		t.Errorf("upgrade: exit %d", code)
+	}
+	wantSaid(t, "upgrade", said, "apply SERVER_TYPE=cx43")
+	_, said = q.command(t, "status")
+	wantSaid(t, "status", said, "was cut off before stage configuration", "apply SERVER_TYPE=cx43")
 }

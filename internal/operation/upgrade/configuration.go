@@ -194,19 +194,25 @@ func (e *environment) requestedValues(requested []changes.Deviation) (values map
 	return values, left, refused
 }
 
-// chosen are the values with one server type, and the name of the image for it; empty: the image stays. offer is the
-// server type that is in stock; empty: the first that is configured.
+// chosen are the values with one server type, and the name of the image for it; empty: the image stays. The servers keep
+// their type where it is one of those that are configured. offer is the server type that is in stock; empty: the first that
+// is configured.
 func (e *environment) chosen(ctx context.Context, values map[string]string, has, offer string) (map[string]string,
 	string, error) {
 	values = maps.Clone(values)
 	_, another := values["IMAGE_NAME"]
-	if list, is := values["SERVER_TYPE"]; is {
-		if offer == "" {
-			offer = config.Listed(list)[0]
+	listed := config.Listed(values["SERVER_TYPE"])
+	switch {
+	case len(listed) == 0 || slices.Contains(listed, has):
+		delete(values, "SERVER_TYPE")
+		if !another {
+			return values, "", nil
 		}
+	case offer == "":
+		offer = listed[0]
+		fallthrough
+	default:
 		values["SERVER_TYPE"], has = offer, offer
-	} else if !another {
-		return values, "", nil
 	}
 	kind, err := hetzner.FindServerType(ctx, e.tools.Hetzner, has)
 	return values, e.cfg.Image(kind.Architecture), err
@@ -370,7 +376,8 @@ func (s configurationStep) change(ctx context.Context, say flow.Say, plane *cont
 	if err != nil {
 		return err
 	}
-	return changes.DeleteLeftOut(ctx, say, plane.manager, s.cfg.Namespace, todo)
+	agreed := slices.DeleteFunc(todo, func(c changes.Consequence) bool { return !slices.Contains(s.summaries, c.Summary()) })
+	return changes.DeleteLeftOut(ctx, say, plane.manager, s.cfg.Namespace, agreed)
 }
 
 func (s configurationStep) verify(ctx context.Context, _ Servers) flow.Verdict {

@@ -82,6 +82,12 @@ func TestConfiguration(t *testing.T) {
 	if x, err := p.upgrade(t, kept, tools, o); err != nil || len(x.Stages) > 0 {
 		t.Errorf("a second time: %+v, %v", x, err)
 	}
+	// A server type of the list that the servers have stays, whatever is in stock.
+	list := p.configured(t, "SERVER_TYPE=cx53,cx43", "LOAD_BALANCER_TYPE=lb21")
+	o.Requested = requestedOf(list, "SERVER_TYPE", "LOAD_BALANCER_TYPE")
+	if x, err := p.upgrade(t, list, tools, o); err != nil || len(x.Stages) > 0 {
+		t.Errorf("with a list: %+v, %v", x, err)
+	}
 	// Cut off after its last change it has to wait for the servers, and that is what was agreed to.
 	r := &Record{To: x.To, Configuration: x.Configuration}
 	o.Resumes, o.Recorded = true, r.Configuration

@@ -15,6 +15,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/base/usage"
 	"github.com/slipway-k8s/slipway/internal/cluster/changes"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
+	"github.com/slipway-k8s/slipway/internal/cluster/render"
 	"github.com/slipway-k8s/slipway/internal/operation/doctor"
 	"github.com/slipway-k8s/slipway/internal/operation/forecast"
 	"github.com/slipway-k8s/slipway/internal/operation/unfinished"
@@ -65,7 +66,22 @@ func Apply(ctx context.Context, s *session.Session, b planning.Bootstrap, ask se
 	if r, err = change(ctx, s, cfg, o, upgrade.Said{Again: again}, ask); err != nil || !r.Done {
 		return r, err
 	}
-	return r, changes.RecordApplied(ctx, b.Cfg, s.Tools, b.Sources, s.Journal())
+	return r, recordApplied(ctx, s, b, o.Requested)
+}
+
+// recordApplied records the configuration that the cluster has now. The number of servers, which is scaled, stays requested.
+func recordApplied(ctx context.Context, s *session.Session, b planning.Bootstrap, requested []changes.Deviation) error {
+	cfg, sources := b.Cfg, b.Sources
+	for _, d := range requested {
+		if d.Variable != changes.ReplicasVariable {
+			continue
+		}
+		if err := settings.Variable(d.Variable).Set(&cfg, d.Live); err != nil {
+			return err
+		}
+		sources.Vars = render.VariablesOf(cfg)
+	}
+	return changes.RecordApplied(ctx, cfg, s.Tools, sources, s.Journal())
 }
 
 // requested compares the configuration with the cluster: the configuration as the cluster is to have it, and what is to
@@ -125,6 +141,10 @@ func change(ctx context.Context, s *session.Session, cfg config.Config, o upgrad
 	record, err := upgrade.ReadRecord(s.Tools.Files)
 	if err != nil {
 		return r, err
+	}
+	if record != nil && len(record.Configuration) > 0 && !o.Configuration {
+		return r, usage.Errorf("a change of the cluster to what is configured was begun and has not ended: run %s first",
+			s.Tools.Command(record.Command()...))
 	}
 	if record != nil {
 		o.Resumes, o.Recorded = true, record.Configuration
