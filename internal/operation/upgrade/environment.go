@@ -1,6 +1,5 @@
 // Package upgrade brings a cluster to other versions, and to what else was changed in its configuration: the stages of the
-// way there, what keeps it from beginning, and
-// the graph of steps that does it.
+// way there, what keeps it from beginning, and the graph of steps that does it.
 package upgrade
 
 import (
