@@ -67,7 +67,7 @@ func (d *firstDay) applied(t *testing.T) {
 		t.Fatalf("it was not killed: %s", killed.output)
 	}
 	if said, _ := d.exec(t.Context(), "status", "--lab"); !strings.Contains(said, "was cut off at stage configuration") ||
-		!strings.Contains(said, "apply SERVER_TYPE=cx43 LOAD_BALANCER_TYPE=lb21") {
+		!strings.Contains(said, "apply SERVER_TYPE=cx43 LOAD_BALANCER_TYPE=lb21 --dir "+own) {
 		t.Errorf("status does not name the change that was cut off:\n%s", said)
 	}
 	if o := d.run(nil, args...); o.exit != 0 { // that was agreed to

@@ -180,6 +180,9 @@ func change(ctx context.Context, s *session.Session, cfg config.Config, o upgrad
 			return r, err
 		}
 	}
+	if s.Dir != "" && len(said.Again) > 0 { // the files are a part of what was agreed to
+		said.Again = append(said.Again, "--dir", s.Dir)
+	}
 	if err := upgrade.Begin(s.Tools.Files, r.Examination, said); err != nil {
 		return r, err
 	}
