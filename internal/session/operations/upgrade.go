@@ -157,7 +157,11 @@ func change(ctx context.Context, s *session.Session, cfg config.Config, o upgrad
 	}
 	// An upgrade that was cut off after its last change still has to wait for the workers and the releases.
 	if len(r.Stages) == 0 && !record.Same(r.Examination) {
-		s.Hub.Note("%s: there is nothing to change", r.Examination)
+		verb := "upgrade"
+		if o.Configuration {
+			verb = "change"
+		}
+		s.Hub.Note("%s: there is nothing to %s", r.Examination, verb)
 		r.Done = true
 		return r, endUpgrade(s, cfg)
 	}
