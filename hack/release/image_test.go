@@ -283,7 +283,7 @@ func TestBuildWithImage(t *testing.T) {
 		t.Fatal(err)
 	}
 	sums, err := os.ReadFile(filepath.Join(out, sumsFile))
-	if err != nil || strings.Count(string(sums), "-oci.tar\n") != 1 || strings.Count(string(sums), "\n") != 3 {
+	if err != nil || strings.Count(string(sums), "-oci.tar\n") != 1 || strings.Count(string(sums), "\n") != 4 {
 		t.Errorf("%s, %v", sums, err)
 	}
 	var list struct{ Manifests []json.RawMessage }
