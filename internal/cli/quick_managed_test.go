@@ -11,11 +11,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/cluster/changes"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
+	"github.com/slipway-k8s/slipway/internal/cluster/render"
 	"github.com/slipway-k8s/slipway/internal/operation/forecast"
 	"github.com/slipway-k8s/slipway/internal/operation/upgrade"
 	"github.com/slipway-k8s/slipway/internal/state/settings"
@@ -209,4 +211,39 @@ func TestApplyWasCutOff(t *testing.T) {
 	wantSaid(t, "upgrade", said, "apply SERVER_TYPE=cx43")
 	_, said = q.command(t, "status")
 	wantSaid(t, "status", said, "was cut off before stage configuration", "apply SERVER_TYPE=cx43")
+}
+
+// What apply has brought to the cluster can be taken back: what the step access saw before does not count any more.
+func TestAppliedIsTakenBack(t *testing.T) {
+	q := newQuick(t, quickCharts(t))
+	if code := q.run(t, death{}); code != ExitDone {
+		t.Fatalf("exit %d: %s", code, q.stderr)
+	}
+	q.manageItself(t)
+	journal := q.state().Journal()
+	s, err := journal.Load(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Steps["access"] = flow.Record{State: flow.StateDone, Ended: time.Now(), Output: []byte(`{"values":{"LOAD_BALANCER_TYPE":"lb11"}}`)}
+	if err := journal.Save(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	cfg := config.Defaults()
+	cfg.LoadBalancerType = "lb21"
+	sources, err := render.Read(render.VariablesOf(cfg), "")
+	if err == nil {
+		err = changes.RecordApplied(t.Context(), cfg, platform.Tools{Files: q.state().Files()}, sources, journal)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	q.Management.Change("infrastructure.cluster.x-k8s.io/v1beta1", "HetznerCluster", config.DefaultNamespace, "k8s",
+		map[string]any{"spec": map[string]any{"controlPlaneLoadBalancer": map[string]any{"type": "lb21"}}})
+	code, said := q.command(t, "all", "LOAD_BALANCER_TYPE=lb11")
+	if code != ExitUsage {
+		t.Errorf("exit %d", code)
+	}
+	wantSaid(t, "all", said, "LOAD_BALANCER_TYPE is lb11 (argument LOAD_BALANCER_TYPE=lb11), and the cluster has lb21; to change "+
+		"the cluster: bootstrap apply")
 }

@@ -292,7 +292,8 @@ type lastApplied struct {
 // appliedLast reads the records of what applied the manifests and installed the providers.
 func appliedLast(tools platform.Tools, s flow.Snapshot) lastApplied {
 	out := lastApplied{values: map[string]string{}}
-	if files := applied(tools, s); len(files) > 0 {
+	files, since := applied(tools, s)
+	if len(files) > 0 {
 		out.known = true
 		if _, configured := files["oidcPatch"]; !configured {
 			out.values["OIDC_ISSUER_URL"], out.values["OIDC_CLIENT_ID"] = "", ""
@@ -303,7 +304,7 @@ func appliedLast(tools platform.Tools, s flow.Snapshot) lastApplied {
 		}
 	}
 	var access struct{ Values map[string]string }
-	if json.Unmarshal(s.Steps["access"].Output, &access) == nil {
+	if at := s.Steps["access"]; !at.Ended.Before(since) && json.Unmarshal(at.Output, &access) == nil {
 		out.seen = access.Values
 	}
 	var recorded struct{ Versions map[string]string }

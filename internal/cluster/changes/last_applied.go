@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"time"
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
@@ -39,6 +40,12 @@ func Manifests(cfg config.Config, sources render.Sources) (map[string]render.Dig
 	return digests, nil
 }
 
+// appliedRecord is the content of AppliedFile.
+type appliedRecord struct {
+	At        time.Time                `json:"at"`
+	Manifests map[string]render.Digest `json:"manifests"`
+}
+
 // RecordApplied records that the cluster has what is configured, and keeps copies of the files.
 func RecordApplied(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources,
 	j flow.Journal) error {
@@ -46,7 +53,7 @@ func RecordApplied(ctx context.Context, cfg config.Config, tools platform.Tools,
 	if err != nil {
 		return err
 	}
-	data, err := json.MarshalIndent(digests, "", "  ")
+	data, err := json.MarshalIndent(appliedRecord{time.Now().UTC(), digests}, "", "  ")
 	if err == nil {
 		err = tools.Files.Write(AppliedFile, append(data, '\n'))
 	}
@@ -59,23 +66,25 @@ func RecordApplied(ctx context.Context, cfg config.Config, tools platform.Tools,
 // ForgetApplied removes the record: the cluster that it is of is gone, or was restored.
 func ForgetApplied(files platform.Files) error { return files.Remove(AppliedFile) }
 
-// applied are the digests of the manifests that were applied last; none: it is not known.
-func applied(tools platform.Tools, recorded flow.Snapshot) (files map[string]render.Digest) {
+// applied are the digests of the manifests that were applied last, and since when the cluster has them where that is not
+// the step apply's doing; none: it is not known.
+func applied(tools platform.Tools, recorded flow.Snapshot) (files map[string]render.Digest, since time.Time) {
+	var brought appliedRecord
 	data, err := tools.Files.Read(AppliedFile)
-	if err == nil && json.Unmarshal(data, &files) == nil && len(files) > 0 {
-		return files
+	if err == nil && json.Unmarshal(data, &brought) == nil && len(brought.Manifests) > 0 {
+		return brought.Manifests, brought.At
 	}
 	if json.Unmarshal(recorded.Steps["apply"].Spec, &files) != nil {
-		return nil
+		return nil, since
 	}
-	return files
+	return files, since
 }
 
 // AppliedSources are the sources with the texts of the manifests that were applied last. known is false where these, or
 // one of them, are lost.
 func AppliedSources(tools platform.Tools, sources render.Sources, recorded flow.Snapshot) (was render.Sources,
 	known bool) {
-	files := applied(tools, recorded)
+	files, _ := applied(tools, recorded)
 	if len(files) == 0 {
 		return sources, false
 	}
