@@ -39,7 +39,7 @@ type Cluster struct {
 }
 
 func clusterSpec(cfg config.Config, sources render.Sources) (any, error) {
-	spec, err := changes.Manifests(cfg, sources)
+	spec, err := changes.ManifestDigests(cfg, sources)
 	if err != nil {
 		return nil, err
 	}

@@ -18,7 +18,8 @@ import (
 // errChanges ends plan --detailed-exitcode where a run would change something. It is no failure, and not printed.
 var errChanges = errors.New("a run would change something")
 
-// planFailedError is why plan --detailed-exitcode failed: as its exit code 2 is taken, mistakes of the operator have 1, too.
+// planFailedError is why plan --detailed-exitcode failed. Its exit code is 1 for mistakes of the operator, too: 2 means
+// changes there.
 type planFailedError struct{ error }
 
 // Unwrap is the cause.
@@ -51,7 +52,7 @@ func planTargets(ctx context.Context, c *call) (changes bool, err error) {
 	if c.word(0) == "plan" { // with -n the targets are the run's own
 		k.Targets = c.Targets[1:]
 	}
-	if slices.Contains(k.Targets, targetApply) {
+	if slices.Equal(k.Targets, []string{targetApply}) {
 		asked, cancel := context.WithTimeout(ctx, examinesWithin)
 		defer cancel()
 		x, lines, err := operations.ExamineApply(asked, k)

@@ -42,8 +42,8 @@ func newStepCommand(c *call, s flow.Info, plan *steps.Plan) *cobra.Command {
 	case targetImage:
 		addImageFlags(cmd, o)
 	case targetApply:
-		cmd.Long += "\n\nAlone, and in a cluster that manages itself, it brings what was changed in the configuration to the cluster: " +
-			"the control plane's servers are replaced one after another. With --dry-run it says what that is."
+		cmd.Long += "\n\nAlone, and in a cluster that manages itself, it brings what was changed in the configuration to the " +
+			"cluster: the control plane's servers are replaced one after another. With --dry-run it says what that is."
 	case targetPivot:
 		cmd.Flags().BoolVar(&o.Abort, "abort", false, "put a pivot back that has not deleted anything yet")
 	}

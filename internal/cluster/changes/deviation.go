@@ -11,7 +11,7 @@ import (
 )
 
 // Deviation is one value of the configuration, or of the manifests, that is not the one of the cluster that manages
-// itself. A run after the pivot does not apply the manifests, so it brings no such value to the cluster.
+// itself. After the pivot only `apply` and `upgrade` bring such a value to the cluster.
 type Deviation struct {
 	Variable string `json:"variable,omitempty"` // "KUBERNETES_VERSION"; empty: of the manifests
 	Field    string `json:"field,omitempty"`    // of the variable, in bootstrap.yaml: "kubernetesVersion"

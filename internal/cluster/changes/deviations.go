@@ -32,7 +32,8 @@ func FindDeviations(
 	defer cancel()
 	self, err := connect.Cluster(tools, platform.Kubeconfig)
 	if err == nil {
-		d := deviations{cfg: cfg, tools: tools, sources: sources, self: self, applied: appliedLast(tools, recorded), origin: origin}
+		d := deviations{cfg: cfg, tools: tools, sources: sources, self: self, applied: appliedLast(tools, recorded),
+			origin: origin}
 		if err = d.find(ctx); err == nil {
 			return d.found, nil
 		}

@@ -13,13 +13,13 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// AppliedFile is the file of the state folder with what `apply` brought last to a cluster that manages itself: the
+// appliedFile is the file of the state folder with what `apply` brought last to a cluster that manages itself: the
 // digests of the manifests and the configured values of their variables, as the journal has them of the step apply.
-const AppliedFile = "applied.json"
+const appliedFile = "applied.json"
 
-// Manifests are the digests of the files that the cluster's objects are made from. Values that only a run knows are not
+// ManifestDigests are the digests of the files that the cluster's objects are made from. Values that only a run knows are not
 // in them.
-func Manifests(cfg config.Config, sources render.Sources) (map[string]render.Digest, error) {
+func ManifestDigests(cfg config.Config, sources render.Sources) (map[string]render.Digest, error) {
 	v := maps.Clone(sources.Vars)
 	delete(v, render.ImageNameVariable)
 	files := map[string]render.Source{"cluster": sources.Cluster, "healthCheck": sources.HealthCheck}
@@ -40,7 +40,7 @@ func Manifests(cfg config.Config, sources render.Sources) (map[string]render.Dig
 	return digests, nil
 }
 
-// appliedRecord is the content of AppliedFile.
+// appliedRecord is the content of appliedFile.
 type appliedRecord struct {
 	At        time.Time                `json:"at"`
 	Manifests map[string]render.Digest `json:"manifests"`
@@ -49,13 +49,13 @@ type appliedRecord struct {
 // RecordApplied records that the cluster has what is configured, and keeps copies of the files.
 func RecordApplied(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources,
 	j flow.Journal) error {
-	digests, err := Manifests(cfg, sources)
+	digests, err := ManifestDigests(cfg, sources)
 	if err != nil {
 		return err
 	}
 	data, err := json.MarshalIndent(appliedRecord{time.Now().UTC(), digests}, "", "  ")
 	if err == nil {
-		err = tools.Files.Write(AppliedFile, append(data, '\n'))
+		err = tools.Files.Write(appliedFile, append(data, '\n'))
 	}
 	if err != nil {
 		return fmt.Errorf("record what was applied: %w", err)
@@ -64,13 +64,13 @@ func RecordApplied(ctx context.Context, cfg config.Config, tools platform.Tools,
 }
 
 // ForgetApplied removes the record: the cluster that it is of is gone, or was restored.
-func ForgetApplied(files platform.Files) error { return files.Remove(AppliedFile) }
+func ForgetApplied(files platform.Files) error { return files.Remove(appliedFile) }
 
 // applied are the digests of the manifests that were applied last, and since when the cluster has them where that is not
 // the step apply's doing; none: it is not known.
 func applied(tools platform.Tools, recorded flow.Snapshot) (files map[string]render.Digest, since time.Time) {
 	var brought appliedRecord
-	data, err := tools.Files.Read(AppliedFile)
+	data, err := tools.Files.Read(appliedFile)
 	if err == nil && json.Unmarshal(data, &brought) == nil && len(brought.Manifests) > 0 {
 		return brought.Manifests, brought.At
 	}

@@ -27,7 +27,7 @@ func KeepSources(ctx context.Context, tools platform.Tools, sources render.Sourc
 	if err != nil {
 		return fmt.Errorf("read the texts that the journal's digests are of: %w", err)
 	}
-	brought, _ := tools.Files.Read(AppliedFile) // where it is lost the journal counts
+	brought, _ := tools.Files.Read(appliedFile) // where it is lost the journal counts
 	recorded = append(recorded, brought...)
 	keep := map[string]string{}
 	for sum, text := range KeptSources(tools) {

@@ -104,7 +104,7 @@ func wholeCluster(words []string) bool {
 
 // The first lines of the parts of a comparison.
 const (
-	RequestsHead = "the cluster manages itself, and no run brings these values of the configuration to it:"
+	RequestsHead = "the cluster manages itself, and this run brings none of these values of the configuration to it:"
 	DriftHead    = "these values of the cluster were changed since the configuration was last applied:"
 
 	UncomparedHead = "whether the cluster is as it is configured is not known: "

@@ -35,15 +35,11 @@ func (c *controlPlane) tryChange(ctx context.Context, say flow.Say, values map[s
 	if reached(observed.Values, values) {
 		return nil
 	}
-	tcp, err := c.talosControlPlane(ctx)
+	live, err := c.live(ctx)
 	if err != nil {
 		return err
 	}
-	template, err := capi.Get(ctx, c.manager, c.cfg.Namespace, capi.MachineTemplateKind,
-		capi.Text(tcp, "spec", "infrastructureTemplate", "name"))
-	if err != nil {
-		return err
-	}
+	tcp, template := live.tcp, live.template
 	image := ""
 	if values[talos] != "" {
 		if image, err = c.image(ctx, template); err != nil {
@@ -119,7 +115,7 @@ func (c *controlPlane) image(ctx context.Context, template *unstructured.Unstruc
 	return name, nil
 }
 
-// controlPlaneObjects are the control plane's objects of the manifests.
+// controlPlaneObjects are the control plane's objects, in a cluster or of the manifests.
 type controlPlaneObjects struct{ tcp, template *unstructured.Unstructured }
 
 func (c *controlPlane) rendered(o changes.Observed) (found controlPlaneObjects, err error) {
@@ -159,7 +155,8 @@ func (c *controlPlane) newTemplate(ctx context.Context, say flow.Say, live, is, 
 
 // changedTemplate is the template of the new servers: the live one, with what changes between two rendered ones. Where
 // nothing does, it is the live one.
-func (c *controlPlane) changedTemplate(live, is, becomes *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+func (c *controlPlane) changedTemplate(live, is, becomes *unstructured.Unstructured) (*unstructured.Unstructured,
+	error) {
 	spec, err := merged(live.Object["spec"], is.Object["spec"], becomes.Object["spec"])
 	if err != nil {
 		return nil, fmt.Errorf("change %s: %w", kube.Describe(live), err)

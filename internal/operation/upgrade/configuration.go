@@ -1,6 +1,7 @@
 package upgrade
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -38,9 +39,10 @@ type configured struct {
 // changes tells whether anything does.
 func (c configured) changes() bool { return c.template != c.is || len(c.was)+len(c.created) > 0 }
 
-// configure reads the live objects and makes what they become. serverType is what SERVER_TYPE comes to where that is
-// requested, image the name of the image for it; empty: as the cluster has it.
-func (c *controlPlane) configure(ctx context.Context, values map[string]string, image string) (out configured, err error) {
+// configure reads the live objects and makes what they become with the requested values of variables. image is the name of
+// the image of the servers; empty: it stays.
+func (c *controlPlane) configure(ctx context.Context, values map[string]string, image string) (out configured,
+	err error) {
 	observed, err := changes.Observe(ctx, c.cfg, c.sources, c.manager)
 	if err != nil {
 		return out, err
@@ -83,16 +85,12 @@ func (c *controlPlane) lastApplied(ctx context.Context, observed changes.Observe
 }
 
 func (c *controlPlane) configureTemplate(ctx context.Context, before, becomes *render.Rendered, out *configured) error {
-	tcp, err := c.talosControlPlane(ctx)
+	live, err := c.live(ctx)
 	if err != nil {
 		return err
 	}
-	out.is, err = capi.Get(ctx, c.manager, c.cfg.Namespace, capi.MachineTemplateKind,
-		capi.Text(tcp, "spec", "infrastructureTemplate", "name"))
-	if err != nil {
-		return err
-	}
-	new, err := c.controlPlaneIn(becomes)
+	out.is = live.template
+	wanted, err := c.controlPlaneIn(becomes)
 	if err != nil {
 		return err
 	}
@@ -102,7 +100,7 @@ func (c *controlPlane) configureTemplate(ctx context.Context, before, becomes *r
 			return err
 		}
 	}
-	out.template, err = c.changedTemplate(out.is, old.template, new.template)
+	out.template, err = c.changedTemplate(out.is, old.template, wanted.template)
 	return err
 }
 
@@ -178,7 +176,8 @@ func contentOf(o *unstructured.Unstructured) map[string]any {
 // requestedValues are the values of the configuration that the control plane's objects are to get, but for versions,
 // which have stages of their own. left says what is not brought to the cluster by this operation, and refused what no
 // operation brings.
-func (e *environment) requestedValues(requested []changes.Deviation) (values map[string]string, left, refused []string) {
+func (e *environment) requestedValues(requested []changes.Deviation) (values map[string]string, left,
+	refused []string) {
 	values = map[string]string{}
 	for _, d := range requested {
 		switch {
@@ -194,42 +193,31 @@ func (e *environment) requestedValues(requested []changes.Deviation) (values map
 	return values, left, refused
 }
 
-// chosen are the values with one server type, and the name of the image for it; empty: the image stays. The servers keep
-// their type where it is one of those that are configured. offer is the server type that is in stock; empty: the first that
-// is configured.
-func (e *environment) chosen(ctx context.Context, values map[string]string, has, offer string) (map[string]string,
-	string, error) {
+// resolved are the values with one server type, and the name of the image for it; empty: the image stays. The servers
+// keep their type where it is one of those that are configured. offer is the server type that is in stock; empty: the
+// first that is configured.
+func (c *controlPlane) resolved(ctx context.Context, values map[string]string, offer string) (map[string]string, string,
+	error) {
+	live, err := c.live(ctx)
+	if err != nil {
+		return nil, "", err
+	}
+	has := capi.Text(live.template, "spec", "template", "spec", "type")
 	values = maps.Clone(values)
 	_, another := values["IMAGE_NAME"]
-	listed := config.Listed(values["SERVER_TYPE"])
+	serverType := has
+	if listed := config.Listed(values["SERVER_TYPE"]); len(listed) > 0 && !slices.Contains(listed, has) {
+		serverType = cmp.Or(offer, listed[0])
+	}
+	delete(values, "SERVER_TYPE")
 	switch {
-	case len(listed) == 0 || slices.Contains(listed, has):
-		delete(values, "SERVER_TYPE")
-		if !another {
-			return values, "", nil
-		}
-	case offer == "":
-		offer = listed[0]
-		fallthrough
-	default:
-		values["SERVER_TYPE"], has = offer, offer
+	case serverType != has:
+		values["SERVER_TYPE"] = serverType
+	case !another:
+		return values, "", nil
 	}
-	kind, err := hetzner.FindServerType(ctx, e.tools.Hetzner, has)
-	return values, e.cfg.Image(kind.Architecture), err
-}
-
-// serverType is that of the control plane's servers.
-func (c *controlPlane) serverType(ctx context.Context) (string, error) {
-	tcp, err := c.talosControlPlane(ctx)
-	if err != nil {
-		return "", err
-	}
-	template, err := capi.Get(ctx, c.manager, c.cfg.Namespace, capi.MachineTemplateKind,
-		capi.Text(tcp, "spec", "infrastructureTemplate", "name"))
-	if err != nil {
-		return "", err
-	}
-	return capi.Text(template, "spec", "template", "spec", "type"), nil
+	kind, err := hetzner.FindServerType(ctx, c.tools.Hetzner, serverType)
+	return values, c.cfg.Image(kind.Architecture), err
 }
 
 // configuration is what the configuration changes in the cluster, other than versions.
@@ -245,11 +233,7 @@ func (e *environment) examineConfiguration(ctx context.Context, c clusters, o Op
 	values, left, refused := e.requestedValues(o.Requested)
 	out.left = left
 	plane := newControlPlane(e, c)
-	has, err := plane.serverType(ctx)
-	if err != nil {
-		return out, err
-	}
-	values, image, err := e.chosen(ctx, values, has, "")
+	values, image, err := plane.resolved(ctx, values, "")
 	if err != nil {
 		return out, err
 	}
@@ -345,11 +329,7 @@ func (s configurationStep) run(ctx context.Context, say flow.Say, offer string) 
 // change changes the objects. The control plane's template is created first, the Cluster is changed last.
 func (s configurationStep) change(ctx context.Context, say flow.Say, plane *controlPlane, offer string) error {
 	values, _, _ := s.requestedValues(s.requested)
-	has, err := plane.serverType(ctx)
-	if err != nil {
-		return err
-	}
-	values, image, err := s.chosen(ctx, values, has, offer)
+	values, image, err := plane.resolved(ctx, values, offer)
 	if err != nil {
 		return err
 	}
@@ -376,7 +356,9 @@ func (s configurationStep) change(ctx context.Context, say flow.Say, plane *cont
 	if err != nil {
 		return err
 	}
-	agreed := slices.DeleteFunc(todo, func(c changes.Consequence) bool { return !slices.Contains(s.summaries, c.Summary()) })
+	agreed := slices.DeleteFunc(todo, func(c changes.Consequence) bool {
+		return !slices.Contains(s.summaries, c.Summary())
+	})
 	return changes.DeleteLeftOut(ctx, say, plane.manager, s.cfg.Namespace, agreed)
 }
 

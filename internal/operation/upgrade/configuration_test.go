@@ -51,9 +51,11 @@ func TestConfiguration(t *testing.T) {
 	p.applied(t, tools)
 	const loadBalancer = "controlPlaneLoadBalancer"
 	p.Management.Change(clustertest.CAPH, "HetznerCluster", config.DefaultNamespace, "k8s", object{
-		"metadata": object{"labels": object{"team": "blue"}}, "spec": object{loadBalancer: object{"algorithm": "least_connections"}}})
+		"metadata": object{"labels": object{"team": "blue"}},
+		"spec":     object{loadBalancer: object{"algorithm": "least_connections"}}})
 	cfg := p.configured(t, "SERVER_TYPE=cx43", "LOAD_BALANCER_TYPE=lb21", "CONTROL_PLANE_REPLICAS=5")
-	o := Options{Configuration: true, Requested: requestedOf(cfg, "SERVER_TYPE", "LOAD_BALANCER_TYPE", "CONTROL_PLANE_REPLICAS")}
+	o := Options{Configuration: true,
+		Requested: requestedOf(cfg, "SERVER_TYPE", "LOAD_BALANCER_TYPE", "CONTROL_PLANE_REPLICAS")}
 	kept := cfg
 	kept.ControlPlaneReplicas = 3
 	x, err := p.upgrade(t, kept, tools, o)

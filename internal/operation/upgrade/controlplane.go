@@ -140,6 +140,16 @@ func (c *controlPlane) talosControlPlane(ctx context.Context) (*unstructured.Uns
 	return capi.Get(ctx, c.manager, c.cfg.Namespace, capi.TalosControlPlaneKind, c.cfg.ControlPlaneName())
 }
 
+// live reads the TalosControlPlane, and the HCloudMachineTemplate that its servers are made from.
+func (c *controlPlane) live(ctx context.Context) (o controlPlaneObjects, err error) {
+	if o.tcp, err = c.talosControlPlane(ctx); err != nil {
+		return o, err
+	}
+	o.template, err = capi.Get(ctx, c.manager, c.cfg.Namespace, capi.MachineTemplateKind,
+		capi.Text(o.tcp, "spec", "infrastructureTemplate", "name"))
+	return o, err
+}
+
 // hold has the control plane provider replace no further server, or lets it go on. Its error says what was tried; the
 // text is what a wait says of a hold. A pause that was not made by an upgrade is left alone.
 func (c *controlPlane) hold(ctx context.Context, tcp *unstructured.Unstructured, hold bool) (string, error) {

@@ -226,12 +226,7 @@ func (c *controlPlane) tryTakeOver(ctx context.Context, say flow.Say, values map
 // is created where it does not exist.
 func (c *controlPlane) templateOf(ctx context.Context, say flow.Say, values map[string]string) (
 	*unstructured.Unstructured, string, error) {
-	tcp, err := c.talosControlPlane(ctx)
-	if err != nil {
-		return nil, "", err
-	}
-	live, err := capi.Get(ctx, c.manager, c.cfg.Namespace, capi.MachineTemplateKind,
-		capi.Text(tcp, "spec", "infrastructureTemplate", "name"))
+	live, err := c.live(ctx)
 	if err != nil {
 		return nil, "", err
 	}
@@ -239,7 +234,7 @@ func (c *controlPlane) templateOf(ctx context.Context, say flow.Say, values map[
 	if err != nil {
 		return nil, "", err
 	}
-	image, err := c.image(ctx, live)
+	image, err := c.image(ctx, live.template)
 	if err != nil {
 		return nil, "", err
 	}
@@ -251,11 +246,11 @@ func (c *controlPlane) templateOf(ctx context.Context, say flow.Say, values map[
 	if err != nil {
 		return nil, "", err
 	}
-	template, err := c.newTemplate(ctx, say, live, is.template, becomes.template)
+	template, err := c.newTemplate(ctx, say, live.template, is.template, becomes.template)
 	if err != nil {
 		return nil, "", err
 	}
-	return tcp, template.GetName(), nil
+	return live.tcp, template.GetName(), nil
 }
 
 // madeFromTemplates are the HCloudMachines of the control plane.

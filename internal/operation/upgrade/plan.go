@@ -184,7 +184,8 @@ type Examination struct {
 // Servers tells whether the upgrade replaces servers.
 func (x Examination) Servers() bool {
 	return slices.ContainsFunc(x.Stages, func(s Stage) bool {
-		return s.Servers || s.Name == StageTalos && !x.InPlace || s.Name == StageWorkers || strings.HasPrefix(s.Name, StageKubernetes)
+		return s.Servers || s.Name == StageTalos && !x.InPlace || s.Name == StageWorkers ||
+			strings.HasPrefix(s.Name, StageKubernetes)
 	})
 }
 

@@ -26,7 +26,7 @@ type Stage struct {
 	Changes []Change `json:"changes,omitempty"`
 	Does    string   `json:"does"` // to what: "replaces the 3 control plane servers, one after another"
 	Back    string   `json:"back"` // how it is undone, or that it cannot be
-	// Servers tells of StageConfiguration that it replaces the control plane's servers, as those of Talos and Kubernetes do.
+	// Servers tells of StageConfiguration that it replaces the control plane's servers.
 	Servers bool `json:"servers,omitempty"`
 }
 
@@ -43,7 +43,7 @@ func (s Stage) String() string {
 type RefusedError struct{ Why []string }
 
 // Error implements error.
-func (e *RefusedError) Error() string { return "the upgrade is refused: " + strings.Join(e.Why, "\n") }
+func (e *RefusedError) Error() string { return "the change is refused: " + strings.Join(e.Why, "\n") }
 
 // request is what stages are planned for.
 type request struct {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/base/redact"
 	"github.com/slipway-k8s/slipway/internal/base/usage"
 	"github.com/slipway-k8s/slipway/internal/cluster/changes"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
@@ -50,8 +51,8 @@ func Upgrade(ctx context.Context, s *session.Session, o UpgradeOptions, ask sess
 		upgrade.Said{Again: o.Again, PauseAfter: o.PauseAfter}, ask)
 }
 
-// Apply brings a cluster that manages itself to the configuration: to its versions as Upgrade does, and to the values and
-// manifests that were changed since they were applied last. What was changed in the cluster since, and not in the
+// Apply brings a cluster that manages itself to the configuration: to its versions as Upgrade does, and to the values
+// and manifests that were changed since they were applied last. What was changed in the cluster since, and not in the
 // configuration, stays. It asks before it begins; one that was begun is resumed.
 func Apply(ctx context.Context, s *session.Session, b planning.Bootstrap, ask session.Questions) (r UpgradeResult,
 	err error) {
@@ -69,7 +70,8 @@ func Apply(ctx context.Context, s *session.Session, b planning.Bootstrap, ask se
 	return r, recordApplied(ctx, s, b, o.Requested)
 }
 
-// recordApplied records the configuration that the cluster has now. The number of servers, which is scaled, stays requested.
+// recordApplied records the configuration that the cluster has now. The number of servers, which scale changes, stays
+// requested.
 func recordApplied(ctx context.Context, s *session.Session, b planning.Bootstrap, requested []changes.Deviation) error {
 	cfg, sources := b.Cfg, b.Sources
 	for _, d := range requested {
@@ -108,6 +110,9 @@ func AppliesToItself(ctx context.Context, targets []string, b planning.Bootstrap
 // ExamineApply says what Apply would do, in words; nil: the targets do not ask for it, or nothing could be asked. It
 // changes nothing.
 func ExamineApply(ctx context.Context, k session.Cluster) (x *upgrade.Examination, lines []string, err error) {
+	if err := k.Validate(ctx); err != nil {
+		return nil, nil, err
+	}
 	at, err := k.InspectForPlan(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -125,7 +130,20 @@ func ExamineApply(ctx context.Context, k session.Cluster) (x *upgrade.Examinatio
 		return nil, nil, err
 	}
 	found, err := upgrade.Examine(ctx, cfg, at.Tools, o, func(string, ...any) {})
+	hideIn(k.Caller.Hide, &found)
 	return &found, UpgradeLines(cfg, found), err
+}
+
+// hideIn hides secrets in what is printed and recorded of a change: fields of the manifests are named with their values.
+func hideIn(hide *redact.Redactor, x *upgrade.Examination) {
+	for i := range x.Stages {
+		hide.Each(&x.Stages[i].Does)
+	}
+	for _, texts := range [][]string{x.Configuration, x.Left} {
+		for i := range texts {
+			hide.Each(&texts[i])
+		}
+	}
 }
 
 // change examines what brings the cluster to a configuration, asks, and runs its stages.
@@ -151,6 +169,7 @@ func change(ctx context.Context, s *session.Session, cfg config.Config, o upgrad
 	}
 	if err := s.Hub.Task("examine", "what is to be changed, and what is in its way", func(say flow.Say) (err error) {
 		r.Examination, err = upgrade.Examine(ctx, cfg, s.Tools, o, say)
+		hideIn(s.Caller.Hide, &r.Examination)
 		return err
 	}); err != nil {
 		return r, err
@@ -254,19 +273,19 @@ func agreeToUpgrade(ctx context.Context, s *session.Session, x upgrade.Examinati
 		}
 	}
 	if record != nil {
-		s.Hub.Note("resuming the upgrade that was begun %s", record.Began.Format(time.RFC3339))
+		s.Hub.Note("resuming the change that was begun %s", record.Began.Format(time.RFC3339))
 	}
 	if s.Yes || record.Same(x) {
 		return nil
 	}
+	command, verb, danger := "upgrade", "upgrade", "only a restore of a backup brings an older Kubernetes back"
+	if len(x.Configuration) > 0 {
+		command, verb, danger = "apply", "change", "a change of the configuration may replace every control plane server"
+	}
 	if ask.Confirm != nil {
-		if err := s.OfferBackup(ctx, ask, "only a restore of a backup brings an older Kubernetes back"); err != nil {
+		if err := s.OfferBackup(ctx, ask, danger); err != nil {
 			return err
 		}
-	}
-	command, verb := "upgrade", "upgrade"
-	if len(x.Configuration) > 0 {
-		command, verb = "apply", "change"
 	}
 	return s.Confirm(ctx, ask, command+" asks before it changes the cluster",
 		fmt.Sprintf("Type the cluster's name (%s) to %s it: ", s.Cfg.ClusterName, verb), s.Cfg.ClusterName)
