@@ -4,6 +4,9 @@ import (
 	"context"
 	"fmt"
 
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/client/hetzner"
@@ -35,7 +38,7 @@ func (s *Set) runHCloudCCM(ctx context.Context, say flow.Say, workload *kube.Clu
 	namespace := render.HCloudCCMChart(s.cfg, s.sources).Namespace
 	say("writing Secret %s/%s for network %d", namespace, config.CCMSecretName, network)
 	out := CloudController{NetworkID: network, Secret: TokenSecret{Namespace: namespace, Name: config.CCMSecretName}}
-	if out.Secret.UID, err = apply.CloudControllerSecret(ctx, s.tools, say, workload, namespace, network); err != nil {
+	if out.Secret.UID, err = apply.CloudControllerSecret(ctx, s.cfg, s.tools, say, workload, namespace, network); err != nil {
 		return CloudController{}, err
 	}
 	if err := apply.RestartReaders(ctx, say, workload, namespace, config.CCMSecretName); err != nil {
@@ -58,8 +61,12 @@ func (s *Set) verifyHCloudCCM(ctx context.Context, was CloudController) flow.Ver
 	if err != nil {
 		return flow.Unknown(err)
 	}
+	is := &corev1.Secret{}
+	if err := workload.Get(ctx, client.ObjectKey{Namespace: was.Secret.Namespace, Name: was.Secret.Name}, is); err != nil {
+		return kube.Verdict(fmt.Errorf("get Secret %s/%s: %w", was.Secret.Namespace, was.Secret.Name, err))
+	}
 	if v := s.verifyToken(ctx, workload, was.Secret,
-		apply.CloudControllerData(s.tools, network)); v.Answer() != flow.AnswerHolds {
+		apply.CloudControllerData(s.cfg, s.tools, network, is)); v.Answer() != flow.AnswerHolds {
 		return v
 	}
 	stale, _, err := apply.StaleReaders(ctx, workload, was.Secret.Namespace, was.Secret.Name)

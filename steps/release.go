@@ -117,6 +117,9 @@ func (s *Set) ensureRelease(ctx context.Context, say flow.Say, workload *kube.Cl
 	if err != nil {
 		return Release{}, err
 	}
+	if err := c.refuseSecond(); err != nil {
+		return Release{}, err
+	}
 	if before != nil {
 		if err := before(ctx, say, c); err != nil {
 			return Release{}, err
@@ -160,6 +163,35 @@ func (s *Set) download(ctx context.Context, say flow.Say, workload *kube.Cluster
 	c.owner, err = ownership.Identity(s.tools)
 	return c, err
 }
+
+// refuseSecond refuses to install one of the charts that every cluster gets a second time, under another name: the two
+// would work on the same nodes.
+func (c *charted) refuseSecond() error {
+	variable := releaseVariables[c.Program]
+	if variable == "" {
+		return nil // an add-on, which may be there twice
+	}
+	helm, err := c.helm()
+	if err != nil {
+		return err
+	}
+	all, err := helm.OfChart(c.Name)
+	if err != nil {
+		return err
+	}
+	for _, other := range all {
+		if other.Name != c.Release {
+			return fmt.Errorf("chart %s is installed in namespace %s already, as Helm release %s, and a second release of it, %s, "+
+				"would work on the same nodes: set %s=%s, or uninstall that release", c.Name, c.Namespace, other.Name, c.Release,
+				variable, other.Name)
+		}
+	}
+	return nil
+}
+
+// releaseVariables name the releases of the charts that every cluster gets, by the step that installs them.
+var releaseVariables = map[string]string{"cilium": "CILIUM_RELEASE", "hcloud-ccm": "HCLOUD_CCM_RELEASE",
+	"talos-ccm": "TALOS_CCM_RELEASE"}
 
 // values are those that are configured, a copy.
 func (c *charted) values() (map[string]any, error) { return c.Values.Values(c.sources.Vars) }

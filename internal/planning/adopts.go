@@ -17,6 +17,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/cluster/orders"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
+	"github.com/slipway-k8s/slipway/internal/ensure/apply"
 	"github.com/slipway-k8s/slipway/internal/ensure/capiinit"
 	"github.com/slipway-k8s/slipway/internal/ensure/claims"
 	"github.com/slipway-k8s/slipway/steps"
@@ -69,7 +70,7 @@ func (b Bootstrap) adoptsInClusters(ctx context.Context, cluster *claims.Existin
 		return err
 	}
 	ccm := render.HCloudCCMChart(b.Cfg, b.Sources)
-	hasTokens := b.hasToken(ctx, workload, ccm.Namespace, config.CCMSecretName, render.HCloudTokenKey)
+	hasTokens := b.hasCloudControllerSecret(ctx, workload, ccm.Namespace)
 	adopts[b.Plan.OwnSecret.Name()] = cluster.ManagesItself && adopts[b.Plan.Secret.Name()] && hasTokens
 	for _, in := range render.AllCharts(b.Cfg, b.Sources) {
 		is := b.isInstalled(workload, in)
@@ -96,6 +97,24 @@ func (b Bootstrap) hasToken(ctx context.Context, in *kube.Cluster, namespace, na
 	secret := &corev1.Secret{}
 	err := in.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, secret)
 	return err == nil && string(secret.Data[key]) == b.Tools.Token.Reveal()
+}
+
+// hasCloudControllerSecret tells whether the Secret of the Hetzner cloud controller manager is as a run would write it.
+func (b Bootstrap) hasCloudControllerSecret(ctx context.Context, in *kube.Cluster, namespace string) bool {
+	is := &corev1.Secret{}
+	if in.Get(ctx, client.ObjectKey{Namespace: namespace, Name: config.CCMSecretName}, is) != nil {
+		return false
+	}
+	network, err := hetzner.NetworkID(ctx, b.Tools.Hetzner, b.Cfg.ClusterName)
+	if err != nil {
+		return false
+	}
+	for key, value := range apply.CloudControllerData(b.Cfg, b.Tools, network, is) {
+		if string(is.Data[key]) != value {
+			return false
+		}
+	}
+	return true
 }
 
 // isInstalled tells whether a release is deployed from the configured chart with the configured values.

@@ -12,6 +12,7 @@ import (
 
 // DeployedRelease is a release as Helm's record has it.
 type DeployedRelease struct {
+	Name     string
 	Revision int
 	Chart    string         // its name
 	Version  string         // of the chart
@@ -28,7 +29,7 @@ func (d *DeployedRelease) MadeOf(ch *chart.Chart, values map[string]any) bool {
 }
 
 func toDeployed(r *release.Release) *DeployedRelease {
-	return &DeployedRelease{Revision: r.Version, Chart: r.Chart.Metadata.Name, Version: r.Chart.Metadata.Version,
+	return &DeployedRelease{Name: r.Name, Revision: r.Version, Chart: r.Chart.Metadata.Name, Version: r.Chart.Metadata.Version,
 		Values: r.Config, Manifest: r.Manifest, record: r}
 }
 
@@ -42,6 +43,20 @@ func (h *Helm) Deployed(name string) (*DeployedRelease, error) {
 		return nil, fmt.Errorf("read helm release %s in namespace %s: %w", name, h.namespace, err)
 	}
 	return toDeployed(r), nil
+}
+
+// OfChart are the releases in the namespace that are deployed from a chart of this name, whatever they are called.
+func (h *Helm) OfChart(chart string) (all []*DeployedRelease, err error) {
+	deployed, err := h.config.Releases.ListDeployed()
+	if err != nil {
+		return nil, fmt.Errorf("list the helm releases in namespace %s: %w", h.namespace, err)
+	}
+	for _, r := range deployed {
+		if d := toDeployed(r); d.Chart == chart {
+			all = append(all, d)
+		}
+	}
+	return all, nil
 }
 
 // LastDeployed is the newest revision that was deployed, or is, and for which is reports true; nil: there is none.

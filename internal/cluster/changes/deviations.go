@@ -177,8 +177,12 @@ func RenderObserved(cfg config.Config, sources render.Sources, o Observed) (*ren
 		}
 	}
 	sources.Vars = render.VariablesOf(cfg)
-	return render.Manifests(cfg, sources,
-		render.ManifestVariables(sources, o.image, o.zone, o.endpoint).Placed(o.placement))
+	return render.Manifests(cfg, sources, o.Variables(sources))
+}
+
+// Variables are those of the sources, and what the cluster has of those that only a run knows.
+func (o Observed) Variables(sources render.Sources) render.Variables {
+	return render.ManifestVariables(sources, o.image, o.zone, o.endpoint).Placed(o.placement)
 }
 
 // manifests says what applying the manifests would still do.

@@ -101,7 +101,8 @@ func RenderForCluster(ctx context.Context, cfg config.Config, tools platform.Too
 			return nil, err
 		}
 		v = v.Placed(render.Placement{Schedulable: placement.Schedulable, PoolGroups: placement.PoolGroups,
-			MetadataRoute: placement.MetadataRoute, TalosVersion: placement.TalosVersion, Image: placement.Image})
+			MetadataRoute: placement.MetadataRoute, TalosVersion: placement.TalosVersion, Image: placement.Image,
+			Template: placement.Template, TemplateHash: placement.TemplateHash})
 	case !kube.Absent(err):
 		return nil, err
 	}

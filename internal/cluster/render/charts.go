@@ -28,22 +28,22 @@ const (
 
 // CiliumChart is the chart of that name, as it is configured.
 func CiliumChart(cfg config.Config, sources Sources) Chart {
-	return chart(bootstrap.Cilium(), cfg.CiliumRepository, cfg.CiliumVersion, sources.Cilium)
+	return chart(bootstrap.Cilium(), cfg.CiliumRepository, cfg.CiliumRelease, cfg.CiliumVersion, sources.Cilium)
 }
 
 // HCloudCCMChart is the chart of that name, as it is configured.
 func HCloudCCMChart(cfg config.Config, sources Sources) Chart {
-	return chart(bootstrap.HCloudCCM(), cfg.HCloudCCMRepository, cfg.HCloudCCMVersion, sources.HcloudCCM)
+	return chart(bootstrap.HCloudCCM(), cfg.HCloudCCMRepository, cfg.HCloudCCMRelease, cfg.HCloudCCMVersion, sources.HcloudCCM)
 }
 
 // TalosCCMChart is the chart of that name, as it is configured.
 func TalosCCMChart(cfg config.Config, sources Sources) Chart {
-	return chart(bootstrap.TalosCCM(), cfg.TalosCCMRepository, cfg.TalosCCMVersion, sources.TalosCCM)
+	return chart(bootstrap.TalosCCM(), cfg.TalosCCMRepository, cfg.TalosCCMRelease, cfg.TalosCCMVersion, sources.TalosCCM)
 }
 
-// chart puts a configured repository in the place of the chart's own.
-func chart(c bootstrap.Chart, repository, version string, values Source) Chart {
-	c.Repository = cmp.Or(repository, c.Repository)
+// chart puts a configured repository and name of the release in the place of the chart's own.
+func chart(c bootstrap.Chart, repository, release, version string, values Source) Chart {
+	c.Repository, c.Release = cmp.Or(repository, c.Repository), cmp.Or(release, c.Release)
 	return Chart{c, version, values}
 }
 

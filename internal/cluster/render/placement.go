@@ -26,6 +26,9 @@ type Placement struct {
 	// TalosVersion is that of the TalosControlPlane, and Image the image that its template names: Placed tells of a
 	// control plane whose Talos was upgraded in place.
 	TalosVersion, Image string
+	// Template is the name of the HCloudMachineTemplate that the servers are made from, and TemplateHash the hash of its
+	// content: a template of the same content keeps its name, whoever gave it.
+	Template, TemplateHash string
 }
 
 // PlacementOf is the placement that a HetznerCluster, a TalosControlPlane and an HCloudMachineTemplate have; each may
@@ -39,6 +42,9 @@ func PlacementOf(infrastructure, tcp, template *unstructured.Unstructured) Place
 	if template != nil {
 		p.ServerType = capi.Text(template, "spec", "template", "spec", "type")
 		p.Image = capi.Text(template, "spec", "template", "spec", "imageName")
+		if hash, err := contentHash(template); err == nil {
+			p.Template, p.TemplateHash = template.GetName(), hash
+		}
 	}
 	if tcp != nil {
 		p.TalosVersion = capi.Text(tcp, "spec", "controlPlaneConfig", "controlplane", "talosVersion")
@@ -63,7 +69,8 @@ func (v Variables) Placed(p Placement) Variables {
 	v = maps.Clone(v)
 	for name, value := range map[string]string{serverTypeVariable: p.ServerType, locationVariable: p.Location,
 		serverLocationsVariable: strings.Join(p.Locations, ","), schedulableVariable: p.Schedulable,
-		metadataRouteVariable: p.MetadataRoute, poolGroupsVariable: strings.Join(p.PoolGroups, ",")} {
+		metadataRouteVariable: p.MetadataRoute, poolGroupsVariable: strings.Join(p.PoolGroups, ","),
+		templateVariable: p.Template, templateHashVariable: p.TemplateHash} {
 		if value != "" {
 			v[name] = value
 		}

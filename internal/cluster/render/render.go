@@ -29,6 +29,9 @@ const (
 
 	endpointHostVariable     = "CONTROL_PLANE_HOST"
 	loadBalancerNameVariable = "LOAD_BALANCER_NAME"
+
+	templateVariable     = "CONTROL_PLANE_TEMPLATE" // of the live control plane
+	templateHashVariable = "CONTROL_PLANE_TEMPLATE_HASH"
 )
 
 // TemplateHashLength is short because it becomes part of every server's name.
@@ -82,7 +85,7 @@ func Manifests(cfg config.Config, sources Sources, v Variables) (*Rendered, erro
 		}
 		if o.GroupVersionKind() == capi.MachineTemplateKind {
 			old := o.GetName()
-			if err := nameByContent(o, all); err != nil {
+			if err := nameByContent(o, all, v); err != nil {
 				return nil, err
 			}
 			if old == cfg.ControlPlaneName() {
@@ -147,27 +150,44 @@ func addOIDC(cfg config.Config, sources Sources, objects []*unstructured.Unstruc
 
 // NameByContent is a template's name with a hash of its spec after it.
 func NameByContent(name string, template *unstructured.Unstructured) (string, error) {
+	hash, err := contentHash(template)
+	return name + "-" + hash, err
+}
+
+func contentHash(template *unstructured.Unstructured) (string, error) {
 	spec, err := json.Marshal(template.Object["spec"]) // keys in order
 	if err != nil {
 		return "", fmt.Errorf("read %s: %w", kube.Describe(template), err)
 	}
 	sum := sha256.Sum256(spec)
-	return name + "-" + hex.EncodeToString(sum[:])[:TemplateHashLength], nil
+	return hex.EncodeToString(sum[:])[:TemplateHashLength], nil
 }
 
 // nameByContent gives a template, whose spec is immutable, a name that changes with its spec, and every reference
-// to it with it.
-func nameByContent(template *unstructured.Unstructured, all []*unstructured.Unstructured) error {
+// to it with it. One that the live control plane has with this content keeps its name.
+func nameByContent(template *unstructured.Unstructured, all []*unstructured.Unstructured, v Variables) error {
 	old := template.GetName()
-	name, err := NameByContent(old, template)
+	hash, err := contentHash(template)
 	if err != nil {
 		return err
+	}
+	name := old + "-" + hash
+	if hash == v[templateHashVariable] && refersToTemplate(all, old) {
+		name = v[templateVariable]
 	}
 	template.SetName(name)
 	for _, o := range all {
 		rename(o.Object, template.GetKind(), old, name)
 	}
 	return nil
+}
+
+// refersToTemplate tells whether a control plane's servers are made from a template.
+func refersToTemplate(all []*unstructured.Unstructured, template string) bool {
+	return slices.ContainsFunc(all, func(o *unstructured.Unstructured) bool {
+		return o.GroupVersionKind() == capi.TalosControlPlaneKind &&
+			capi.Text(o, "spec", "infrastructureTemplate", "name") == template
+	})
 }
 
 // rename follows references {kind, name} through everything below v.

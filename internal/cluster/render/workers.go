@@ -130,7 +130,7 @@ func poolGroup(cfg config.Config, sources Sources, v Variables, p config.WorkerP
 	for _, kind := range []string{capi.TalosConfigTemplateKind.Kind, capi.MachineTemplateKind.Kind} {
 		for _, o := range objects {
 			if o.GetKind() == kind {
-				if err := nameByContent(o, objects); err != nil {
+				if err := nameByContent(o, objects, nil); err != nil {
 					return nil, err
 				}
 			}

@@ -81,5 +81,6 @@ func KeptPlacement(cfg config.Config, chosen, live render.Placement) render.Plac
 	}
 	chosen.Schedulable, chosen.PoolGroups, chosen.MetadataRoute = live.Schedulable, live.PoolGroups, live.MetadataRoute
 	chosen.TalosVersion, chosen.Image = live.TalosVersion, live.Image
+	chosen.Template, chosen.TemplateHash = live.Template, live.TemplateHash
 	return chosen
 }

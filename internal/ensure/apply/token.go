@@ -120,16 +120,16 @@ func refuseToken(ctx context.Context, cfg config.Config, tools platform.Tools, m
 // CloudControllerSecret writes the Secret from which the hcloud cloud controller manager reads the Hetzner token and
 // the ID of the network, and gives its UID. Where it replaces other content it says so in an annotation, for
 // RestartReaders; a token that may only read is not written.
-func CloudControllerSecret(ctx context.Context, tools platform.Tools, say flow.Say, workload *kube.Cluster,
-	namespace string, network int64) (uid string, err error) {
-	data := map[string][]byte{}
-	for key, value := range CloudControllerData(tools, network) {
-		data[key] = []byte(value)
-	}
+func CloudControllerSecret(ctx context.Context, cfg config.Config, tools platform.Tools, say flow.Say,
+	workload *kube.Cluster, namespace string, network int64) (uid string, err error) {
 	is := &corev1.Secret{}
 	err = workload.Get(ctx, client.ObjectKey{Namespace: namespace, Name: config.CCMSecretName}, is)
 	if err != nil && !kube.Absent(err) {
 		return "", fmt.Errorf("get Secret %s/%s: %w", namespace, config.CCMSecretName, err)
+	}
+	data := map[string][]byte{}
+	for key, value := range CloudControllerData(cfg, tools, network, is) {
+		data[key] = []byte(value)
 	}
 	annotations := map[string]string{}
 	if at := is.Annotations[capi.ReplacedAnnotation]; at != "" {
@@ -160,8 +160,12 @@ func CheckToken(ctx context.Context, tools platform.Tools, namespace, name strin
 	return nil
 }
 
-// CloudControllerData is what that Secret contains.
-func CloudControllerData(tools platform.Tools, network int64) map[string]string {
-	return map[string]string{render.HCloudTokenKey: tools.Token.Reveal(),
-		render.HCloudNetworkKey: strconv.FormatInt(network, 10)}
+// CloudControllerData is what that Secret is to contain. One that names the network by its name, which the controller
+// takes as well, keeps it: other content restarts what reads it.
+func CloudControllerData(cfg config.Config, tools platform.Tools, network int64, is *corev1.Secret) map[string]string {
+	named := strconv.FormatInt(network, 10)
+	if string(is.Data[render.HCloudNetworkKey]) == cfg.ClusterName { // as CAPH calls the network
+		named = cfg.ClusterName
+	}
+	return map[string]string{render.HCloudTokenKey: tools.Token.Reveal(), render.HCloudNetworkKey: named}
 }

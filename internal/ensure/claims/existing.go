@@ -81,7 +81,7 @@ func FindExisting(ctx context.Context, cfg config.Config, tools platform.Tools) 
 			nil
 	}
 	what := "the management cluster at " + manager.Host() + " holds its objects"
-	self, err := isItself(ctx, cfg, manager)
+	self, err := IsItself(ctx, cfg, manager)
 	if err != nil {
 		return nil, err
 	}
@@ -135,9 +135,9 @@ func lookForManager(ctx context.Context, cfg config.Config, tools platform.Tools
 	return nil, nil
 }
 
-// isItself tells whether a cluster that holds the Cluster object is the one that the object describes: a node of it is
+// IsItself tells whether a cluster that holds the Cluster object is the one that the object describes: a node of it is
 // one of its Machines'.
-func isItself(ctx context.Context, cfg config.Config, manager *kube.Cluster) (bool, error) {
+func IsItself(ctx context.Context, cfg config.Config, manager *kube.Cluster) (bool, error) {
 	machines, err := capi.List(ctx, manager, cfg.Namespace, capi.MachineKind, cfg.ClusterName)
 	if err != nil {
 		return false, err

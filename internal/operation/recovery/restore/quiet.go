@@ -184,7 +184,7 @@ func (r inputs) renewCCMSecret(ctx context.Context, say flow.Say, workload *kube
 		return fmt.Errorf("cluster %s has no network at Hetzner: its HetznerCluster says why", r.cfg.ClusterName)
 	}
 	say("writing Secret %s/%s for network %d", namespace, config.CCMSecretName, network)
-	_, err = apply.CloudControllerSecret(ctx, r.tools, say, workload, namespace, network)
+	_, err = apply.CloudControllerSecret(ctx, r.cfg, r.tools, say, workload, namespace, network)
 	return err
 }
 

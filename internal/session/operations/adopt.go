@@ -1,0 +1,128 @@
+package operations
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/base/usage"
+	"github.com/slipway-k8s/slipway/internal/cluster/connect"
+	"github.com/slipway-k8s/slipway/internal/ensure/claims"
+	"github.com/slipway-k8s/slipway/internal/operation/adopt"
+	"github.com/slipway-k8s/slipway/internal/operation/forecast"
+	"github.com/slipway-k8s/slipway/internal/session"
+	"github.com/slipway-k8s/slipway/internal/state/settings"
+	"github.com/slipway-k8s/slipway/steps"
+)
+
+// DescribeCluster reads the cluster that the cluster of MANAGEMENT_KUBECONFIG manages, and makes the files that
+// describe it. It changes nothing.
+func DescribeCluster(ctx context.Context, k session.Cluster) (*adopt.Description, error) {
+	at, err := k.InspectOnline(ctx)
+	if err != nil {
+		return nil, err
+	}
+	at.Tools = at.Tools.WithDefaults()
+	if !at.Tools.ManagementGiven() {
+		return nil, usage.Errorf("adopt needs the kubeconfig of the cluster that has the Cluster API objects: name it in " +
+			"MANAGEMENT_KUBECONFIG; after a pivot it is the cluster's own, and for a kind cluster \"kind get kubeconfig\" prints it")
+	}
+	data, err := at.Tools.Existing(ctx, at.Cfg.ManagementName())
+	if err != nil {
+		return nil, err
+	}
+	manager, err := connect.Management(at.Tools, data)
+	if err != nil {
+		return nil, err
+	}
+	var chosen adopt.Selection
+	for name, to := range map[string]*string{"CLUSTER_NAME": &chosen.Cluster, "NAMESPACE": &chosen.Namespace} {
+		if v := settings.Variable(name); at.Cfg.Places[v.Field] != "" {
+			*to = v.Get(at.Cfg.Config)
+		}
+	}
+	return adopt.Describe(ctx, at.Cfg.Config, at.Tools, manager, chosen)
+}
+
+// Folders are where the files of a description are written.
+type Folders struct {
+	Config string // of bootstrap.yaml
+	Files  string // of manifests/ and bootstrap/
+}
+
+func (f Folders) of(file adopt.File) string {
+	if file.Path == adopt.ConfigFile {
+		return f.Config
+	}
+	return f.Files
+}
+
+// WriteDescription writes the files of a description, the configuration last: where an earlier call was interrupted
+// before that, its files have the same content. A file that is there with another content is an error, and nothing is
+// written.
+func WriteDescription(folders Folders, d *adopt.Description) error {
+	for _, f := range d.Files {
+		is, err := os.ReadFile(filepath.Join(folders.of(f), filepath.FromSlash(f.Path)))
+		if err == nil && string(is) == string(f.Data) {
+			continue
+		}
+		if err := refuseToReplace(folders.of(f), filepath.FromSlash(f.Path)); err != nil {
+			return err
+		}
+	}
+	for _, f := range d.Files {
+		path := filepath.Join(folders.of(f), filepath.FromSlash(f.Path))
+		err := os.MkdirAll(filepath.Dir(path), 0o755)
+		if err == nil {
+			err = os.WriteFile(path, f.Data, 0o600)
+		}
+		if err != nil {
+			return fmt.Errorf("write what describes the cluster: %w", err)
+		}
+	}
+	return nil
+}
+
+// AdoptionTargets are the steps of an adoption: all of the bootstrap that only find what exists in a cluster that is as
+// its files describe it. The firewall and a pivot are left to the next run.
+func AdoptionTargets(plan *steps.Plan, d *adopt.Description) []string {
+	if d.ManagesItself {
+		return append([]string{plan.Clean.Name()}, plan.Managed...)
+	}
+	return append([]string{plan.Endpoint.Name()}, plan.Bootstrap...)
+}
+
+// PlanAdoption predicts what an adoption does. Its error is about what it would change: an adoption records the cluster,
+// and changes nothing of it.
+func PlanAdoption(ctx context.Context, k session.Cluster, d *adopt.Description) (f forecast.Forecast, targets []string,
+	err error) {
+	b, err := k.PlanOffline()
+	if err != nil {
+		return f, nil, err
+	}
+	k.Targets = AdoptionTargets(b.Plan, d)
+	if f, err = Plan(ctx, k); err != nil || f.Existing == nil { // it is this state folder's: an adoption is resumed
+		return f, k.Targets, err
+	}
+	var would []string
+	for _, s := range f.Steps {
+		if s.Would != flow.ActionAdopt && s.Would != flow.ActionReuse && s.Step != claims.Step {
+			would = append(would, fmt.Sprintf("%s (%s)", s.Step, s.Why))
+		}
+	}
+	for _, c := range f.Consequences {
+		would = append(would, c.String())
+	}
+	switch {
+	case f.Existing.Refused:
+		return f, nil, usage.Errorf("%s", f.Existing.Sentence)
+	case len(would) > 0:
+		return f, nil, usage.Errorf("the cluster is not as the files describe it, and an adoption changes nothing of it: %s. "+
+			"Change the files so that \"plan %s\" says adopt of each step, then adopt again; or have a run bring the cluster to the "+
+			"files: it takes it over, too", strings.Join(would, "; "), session.TargetAll)
+	}
+	return f, k.Targets, nil
+}
