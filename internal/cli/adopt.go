@@ -1,16 +1,19 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 
 	"github.com/slipway-k8s/slipway/internal/operation/adopt"
+	"github.com/slipway-k8s/slipway/internal/operation/forecast"
 	"github.com/slipway-k8s/slipway/internal/session"
 	"github.com/slipway-k8s/slipway/internal/session/operations"
 	"github.com/slipway-k8s/slipway/internal/state/settings"
@@ -23,7 +26,8 @@ func runAdopt(ctx context.Context, c *call) error {
 		return err
 	}
 	if !c.DryRun {
-		if err := c.refuseUnasked("adopt asks before it reserves the cluster's name", "--dry-run only says what would be done"); err != nil {
+		if err := c.refuseUnasked("adopt asks before it reserves the cluster's name",
+			"--dry-run only says what would be done"); err != nil {
 			return err
 		}
 	}
@@ -31,20 +35,28 @@ func runAdopt(ctx context.Context, c *call) error {
 	if err != nil {
 		return err
 	}
-	written, done, err := writeDescription(c, k, d)
+	described, err := isThere(c)
 	if err != nil {
 		return err
 	}
-	defer done()
-	if err := c.printLine(d, func(w io.Writer, _ int) error { return printDescription(w, d, written) }); err != nil {
+	if err := c.printLine(d, func(w io.Writer, _ int) error { return printDescription(w, d, described) }); err != nil {
 		return err
+	}
+	f, targets, err := planAdoption(ctx, c, d, described)
+	if err == nil {
+		err = c.printLine(f, f.Print)
+	}
+	if err != nil || c.DryRun {
+		return err
+	}
+	if !described {
+		if err := operations.WriteDescription(operations.Folders{Config: settings.InFolder(c.workDir, "."),
+			Files: k.Cfg.Overrides}, d); err != nil {
+			return err
+		}
 	}
 	if k, err = c.load(); err != nil { // with the files that describe the cluster
 		return err
-	}
-	f, targets, err := operations.PlanAdoption(ctx, k, d)
-	if err != nil || c.DryRun {
-		return errors.Join(err, c.printLine(f, f.Print))
 	}
 	k.Targets = targets
 	outliveReaders()
@@ -56,7 +68,7 @@ func runAdopt(ctx context.Context, c *call) error {
 		if err != nil {
 			return err
 		}
-		result, err := s.Bootstrap(ctx, b, c.questions(s))
+		result, err := operations.Adopt(ctx, s, b, f, c.questions(s))
 		if err != nil {
 			return err
 		}
@@ -67,44 +79,48 @@ func runAdopt(ctx context.Context, c *call) error {
 	})
 }
 
-// writeDescription writes the files that describe a cluster, unless there is a configuration already, which then
-// counts. With --dry-run they are written to a folder of their own, which done removes.
-func writeDescription(c *call, k session.Cluster, d *adopt.Description) (written bool, done func(), err error) {
-	done = func() {}
-	config := settings.InFolder(c.workDir, settings.DefaultConfigFile)
-	if c.Config != "" {
-		config = settings.InFolder(c.workDir, c.Config)
+// isThere tells whether there is a configuration: then it counts, and none is written.
+func isThere(c *call) (bool, error) {
+	_, err := os.Stat(settings.InFolder(c.workDir, cmp.Or(c.Config, settings.DefaultConfigFile)))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return false, fmt.Errorf("look for the configuration: %w", err)
 	}
-	if _, err := os.Stat(config); err == nil {
-		return false, done, nil
-	} else if !errors.Is(err, fs.ErrNotExist) {
-		return false, done, fmt.Errorf("look for the configuration: %w", err)
-	}
-	folders := operations.Folders{Config: settings.InFolder(c.workDir, "."), Files: k.Cfg.Overrides}
-	if c.DryRun {
-		dir, err := os.MkdirTemp("", "slipway-adopt-")
-		if err != nil {
-			return false, done, err
-		}
-		done = func() { _ = os.RemoveAll(dir) }
-		folders = operations.Folders{Config: dir, Files: dir}
-		c.Config, c.Dir = settings.InFolder(dir, settings.DefaultConfigFile), dir
-	}
-	return !c.DryRun, done, operations.WriteDescription(folders, d)
+	return err == nil, nil
 }
 
-func printDescription(w io.Writer, d *adopt.Description, written bool) error {
+// planAdoption predicts an adoption with the files that describe the cluster: without a configuration, with those that
+// are about to be written, in a folder of their own.
+func planAdoption(ctx context.Context, c *call, d *adopt.Description, described bool) (f forecast.Forecast,
+	targets []string, err error) {
+	asked := *c
+	if !described {
+		dir, err := os.MkdirTemp("", "slipway-adopt-")
+		if err != nil {
+			return f, nil, fmt.Errorf("plan the adoption: %w", err)
+		}
+		defer os.RemoveAll(dir)
+		if err := operations.WriteDescription(operations.Folders{Config: dir, Files: dir}, d); err != nil {
+			return f, nil, err
+		}
+		asked.Config, asked.Dir = filepath.Join(dir, settings.DefaultConfigFile), dir
+	}
+	k, err := asked.load()
+	if err != nil {
+		return f, nil, err
+	}
+	return operations.PlanAdoption(ctx, k, d)
+}
+
+func printDescription(w io.Writer, d *adopt.Description, described bool) error {
 	manager := "the management cluster at " + d.Manager + " manages it"
 	if d.ManagesItself {
 		manager = "it manages itself (" + d.Manager + ")"
 	}
 	fmt.Fprintf(w, "cluster %s: %s\n", d.Cluster, manager)
 	for _, f := range d.Files {
-		verb := "described by"
-		if written {
-			verb = "written"
+		if !described {
+			fmt.Fprintf(w, "described in %s: %s\n", f.Path, f.Why)
 		}
-		fmt.Fprintf(w, "%s: %s (%s)\n", verb, f.Path, f.Why)
 	}
 	for _, n := range d.Notes {
 		fmt.Fprintf(w, "note: %s\n", n)

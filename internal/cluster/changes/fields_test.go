@@ -13,3 +13,13 @@ func TestDurationsAreCompared(t *testing.T) {
 		}
 	}
 }
+
+// "plane" has the length of a hash.
+func TestNamesOfTemplates(t *testing.T) {
+	for name, want := range map[string]string{"k8s-control-plane": "k8s-control-plane", "k8s-general": "k8s-general",
+		"k8s-control-plane-1a2b3": "k8s-control-plane"} {
+		if is := WithoutHash(name); is != want {
+			t.Errorf("%s without its hash is %s", name, is)
+		}
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -94,13 +95,11 @@ func (c *comparison) superseded(o *unstructured.Unstructured) bool {
 	})
 }
 
+// templateHash is what a template's name ends with where Slipway has named it.
+var templateHash = regexp.MustCompile(fmt.Sprintf("-[0-9a-f]{%d}$", render.TemplateHashLength))
+
 // WithoutHash is the name of a server template as the manifests write it.
-func WithoutHash(name string) string {
-	if i := strings.LastIndex(name, "-"); i > 0 && len(name)-i-1 == render.TemplateHashLength {
-		return name[:i]
-	}
-	return name
-}
+func WithoutHash(name string) string { return templateHash.ReplaceAllString(name, "") }
 
 func (c *comparison) template(name string) *unstructured.Unstructured {
 	if o := c.live.Find(capi.MachineTemplateKind.GroupKind(), name); o != nil {

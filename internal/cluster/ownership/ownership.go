@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -104,8 +105,13 @@ func (r Record) Write(files Files) error {
 	return files.Write(File, append(data, '\n'))
 }
 
+// updating is held by Update: two steps of one run may change the record at the same time, and no other process does.
+var updating sync.Mutex
+
 // Update changes the record. A folder without one, which only an older release or a test leaves, stays without one.
 func Update(files Files, change func(*Record)) error {
+	updating.Lock()
+	defer updating.Unlock()
 	r, err := Read(files)
 	if err != nil || r == nil {
 		return err

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/slipway-k8s/slipway/flow"
@@ -68,6 +69,26 @@ func TestRecord(t *testing.T) {
 		if _, err := Read(files); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", text, err)
 		}
+	}
+}
+
+// Two steps of a run may change the record at the same time.
+func TestUpdatesAtOnce(t *testing.T) {
+	files := memory{}
+	if err := (Record{Cluster: "k8s"}).Write(files); err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	for range 50 {
+		all.Go(func() {
+			if err := Update(files, func(r *Record) { r.Reservation++ }); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	if r, err := Read(files); err != nil || r.Reservation != 50 {
+		t.Errorf("of 50 changes there are %+v, %v", r, err)
 	}
 }
 

@@ -23,6 +23,8 @@ type ExistingCluster struct {
 	Sentence string `json:"sentence"`
 	// Refused tells that the step reserve refuses a run with this state folder; else the run takes the cluster over.
 	Refused bool `json:"refused"`
+	// ReservedBy is the state folder that has reserved its name, from where and since when; empty: none has.
+	ReservedBy string `json:"reservedBy,omitempty"`
 	// ManagesItself tells that the management cluster is the cluster itself, as after a pivot.
 	ManagesItself bool `json:"managesItself,omitempty"`
 }
@@ -88,7 +90,11 @@ func FindExisting(ctx context.Context, cfg config.Config, tools platform.Tools) 
 	if self {
 		what = "it manages itself (" + manager.Host() + ")"
 	}
-	return &ExistingCluster{ManagesItself: self, Sentence: exists + "; " + what +
+	reservedBy := ""
+	if found != nil {
+		reservedBy = found.By + since(found)
+	}
+	return &ExistingCluster{ManagesItself: self, ReservedBy: reservedBy, Sentence: exists + "; " + what +
 		". A run takes it over and does not bootstrap it: each " +
 		"step finds what exists, and creates nothing a second time"}, nil
 }

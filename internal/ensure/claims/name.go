@@ -44,6 +44,33 @@ func Reserve(ctx context.Context, cfg config.Config, tools platform.Tools, say f
 	return found, ownership.Update(tools.Files, func(r *ownership.Record) { r.Reservation = found.ID })
 }
 
+// ReserveFree reserves the cluster's name where no other state folder has it; a *ReservedError says whose it is. It
+// takes over nothing: who adopts a cluster that another state folder works on has named the wrong one.
+func ReserveFree(ctx context.Context, cfg config.Config, tools platform.Tools, say flow.Say) error {
+	by, err := ownership.Identity(tools)
+	if err != nil {
+		return err
+	}
+	if err := RefuseRecovering(ctx, cfg, tools, by); err != nil {
+		return err
+	}
+	claim := hetzner.ClusterClaim(cfg.ClusterName)
+	found, err := claim.Find(ctx, tools.Hetzner)
+	if err == nil && found == nil {
+		say("reserving the name %s in the project", cfg.ClusterName)
+		if found, err = claim.Reserve(ctx, tools.Hetzner, by, hostname()); errors.Is(err, hetzner.ErrReserved) {
+			found, err = claim.Find(ctx, tools.Hetzner) // by one that was faster
+		}
+	}
+	switch {
+	case err != nil:
+		return err
+	case found == nil || found.By != by:
+		return &ReservedError{Cluster: cfg.ClusterName, reservation: found}
+	}
+	return ownership.Update(tools.Files, func(r *ownership.Record) { r.Reservation = found.ID })
+}
+
 // findOrReserve finds, creates or takes over the reservation. known is the identity that the state folder has had
 // before; empty: none.
 func findOrReserve(ctx context.Context, cfg config.Config, tools platform.Tools, say flow.Say,

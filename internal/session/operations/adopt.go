@@ -2,6 +2,7 @@ package operations
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/ensure/claims"
 	"github.com/slipway-k8s/slipway/internal/operation/adopt"
 	"github.com/slipway-k8s/slipway/internal/operation/forecast"
+	"github.com/slipway-k8s/slipway/internal/planning"
 	"github.com/slipway-k8s/slipway/internal/session"
 	"github.com/slipway-k8s/slipway/internal/state/settings"
 	"github.com/slipway-k8s/slipway/steps"
@@ -119,10 +121,40 @@ func PlanAdoption(ctx context.Context, k session.Cluster, d *adopt.Description) 
 	switch {
 	case f.Existing.Refused:
 		return f, nil, usage.Errorf("%s", f.Existing.Sentence)
+	case f.Existing.ReservedBy != "":
+		return f, nil, usage.Errorf("cluster %s is another state folder's: %s has reserved its name. Work with that state folder "+
+			"(--state-dir; state pull, where STATE names a store); where it is lost, any other target takes the cluster over",
+			f.Cluster, f.Existing.ReservedBy)
 	case len(would) > 0:
 		return f, nil, usage.Errorf("the cluster is not as the files describe it, and an adoption changes nothing of it: %s. "+
 			"Change the files so that \"plan %s\" says adopt of each step, then adopt again; or have a run bring the cluster to the "+
 			"files: it takes it over, too", strings.Join(would, "; "), session.TargetAll)
 	}
 	return f, k.Targets, nil
+}
+
+// Adopt records the cluster in the state folder: it asks, reserves the cluster's name, and runs the steps that find what
+// exists. An adoption that was cut off is resumed.
+func Adopt(ctx context.Context, s *session.Session, b planning.Bootstrap, f forecast.Forecast,
+	ask session.Questions) (result session.Result, err error) {
+	if f.Existing != nil {
+		err := s.Confirm(ctx, ask, "adopt asks before it reserves the cluster's name", fmt.Sprintf(
+			"Type the cluster's name (%s) to make it this state folder's: ", f.Cluster), f.Cluster)
+		if err != nil {
+			return result, err
+		}
+	}
+	err = s.Locked(ctx, func(ctx context.Context) error {
+		return s.Hub.Task("claim", "the cluster's name is this state folder's", func(say flow.Say) error {
+			return claims.ReserveFree(ctx, s.Cfg.Config, s.Tools.WithDefaults(), say)
+		})
+	})
+	if reserved := (*claims.ReservedError)(nil); errors.As(err, &reserved) {
+		return result, &usage.Error{Err: err}
+	}
+	if err != nil {
+		return result, err
+	}
+	ask.Consent = nil // it is given
+	return s.Bootstrap(ctx, b, ask)
 }

@@ -11,7 +11,7 @@ import (
 	"helm.sh/helm/v3/pkg/repo"
 )
 
-// Chart is one of a single workload that is named like its release.
+// Chart is one of a single workload that is named like it.
 type Chart struct {
 	Name, Version, Kind string
 	More                string // further objects
@@ -20,7 +20,7 @@ type Chart struct {
 // Charts serves charts as a repository, from a folder that it fills.
 func Charts(dir string, charts ...Chart) (*httptest.Server, error) {
 	for _, c := range charts {
-		manifest := fmt.Sprintf("apiVersion: apps/v1\nkind: %s\nmetadata: {name: {{ .Release.Name }}}\n"+
+		manifest := fmt.Sprintf("apiVersion: apps/v1\nkind: %s\nmetadata: {name: {{ .Chart.Name }}}\n"+
 			"spec: {selector: {matchLabels: {a: b}}, template: {metadata: {labels: {a: b}}, spec: {containers: [{name: c, "+
 			"image: i}]}}}\n%s", c.Kind, c.More)
 		ch := &chart.Chart{
