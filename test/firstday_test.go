@@ -57,6 +57,7 @@ func TestFirstDay(t *testing.T) {
 	part("the load balancer is deleted", (*firstDay).loadBalancerDeleted)
 	part("three servers again", (*firstDay).threeServers)
 	part("a changed configuration is applied", (*firstDay).applied)
+	part("it is adopted", (*firstDay).adopted)
 }
 
 func (d *firstDay) fromNothing(t *testing.T) {

@@ -55,7 +55,7 @@ func giteaFluxHandsOver(t *testing.T) (moments []string) {
 	if o := c.run(nil, append([]string{"addons"}, giteaFluxArguments...)...); o.exit != 0 {
 		t.Fatalf("the add-ons: exit %d\n%s", o.exit, o.output)
 	}
-	before := podUIDs(t, c)
+	before := podUIDs(t, c, "kube-system", config.GiteaNamespace)
 	bootstrap := append([]string{"bootstrap"}, giteaFluxArguments...)
 	first := c.run(nil, bootstrap...)
 	if first.exit != 0 {
@@ -122,7 +122,7 @@ func giteaFluxKilled(t *testing.T, moments []string) {
 	if o := c.run(nil, append([]string{"addons"}, giteaFluxArguments...)...); o.exit != 0 {
 		t.Fatalf("the add-ons: exit %d\n%s", o.exit, o.output)
 	}
-	before := podUIDs(t, c)
+	before := podUIDs(t, c, "kube-system", config.GiteaNamespace)
 	if len(moments) < 20 {
 		t.Errorf("only %d moments: %v", len(moments), moments)
 	}
@@ -138,11 +138,11 @@ func giteaFluxKilled(t *testing.T, moments []string) {
 	fluxHasTakenOver(t, c, before)
 }
 
-// podUIDs are the UIDs of the Pods that run, by their names.
-func podUIDs(t *testing.T, c *command) map[string]string {
+// podUIDs are the UIDs of the Pods that run in some namespaces, by their names.
+func podUIDs(t *testing.T, c *command, namespaces ...string) map[string]string {
 	t.Helper()
 	all := map[string]string{}
-	for _, namespace := range []string{"kube-system", config.GiteaNamespace} {
+	for _, namespace := range namespaces {
 		pods, err := workload(t, c).CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{})
 		if err != nil || len(pods.Items) == 0 {
 			t.Fatalf("%d Pods in %s, %v", len(pods.Items), namespace, err)
@@ -173,7 +173,7 @@ func fluxHasTakenOver(t *testing.T, c *command, before map[string]string) {
 			return ""
 		})
 	}
-	after := podUIDs(t, c)
+	after := podUIDs(t, c, "kube-system", config.GiteaNamespace)
 	for name, uid := range before {
 		if after[name] != uid {
 			t.Errorf("Pod %s was %s and is %q", name, uid, after[name])

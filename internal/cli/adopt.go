@@ -130,7 +130,7 @@ func printDescription(w io.Writer, d *adopt.Description, described bool) error {
 }
 
 func newAdoptCommand(c *call) *cobra.Command {
-	cmd := c.command("adopt", groupRecovery,
+	cmd := c.command("adopt", groupCluster,
 		"take over a cluster that was created without Slipway: describe it in files, and record it without a change", runAdopt)
 	addDryRunFlag(cmd, &c.arguments, "only say what would be written and done")
 	addSkipDoctorFlag(cmd, &c.arguments)

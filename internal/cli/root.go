@@ -86,9 +86,9 @@ func newRoot(c *call, plan *steps.Plan) *cobra.Command {
 	addSharedFlags(root, &c.arguments)
 	addRunFlags(root, &c.arguments)
 	root.AddCommand(
-		newBootstrapCommand(c, plan), newAllCommand(c, plan), newDestroyCommand(c), newLeftoversCommand(c),
+		newBootstrapCommand(c, plan), newAllCommand(c, plan), newAdoptCommand(c), newDestroyCommand(c), newLeftoversCommand(c),
 		newFleetCommand(c), newScaleCommand(c), newUpgradeCommand(c), newReplaceMachineCommand(c), newBackupCommand(c),
-		newRestoreCommand(c), newAdoptCommand(c), newReadoptCommand(c), newRecoverQuorumCommand(c), newRecoverReleasesCommand(c), newDrillCommand(c),
+		newRestoreCommand(c), newReadoptCommand(c), newRecoverQuorumCommand(c), newRecoverReleasesCommand(c), newDrillCommand(c),
 		newStatusCommand(c), newEffectsCommand(c), newReportCommand(c),
 		newLogsCommand(c), newDoctorCommand(c), newPlanCommand(c), newConfigCommand(c), newStateCommand(c),
 		newDepsCommand(c), newGitopsCommand(c),

@@ -65,6 +65,7 @@ var briefDocs = map[string]string{
 	"plan":            "show what a run would do and why, what it costs, how long it takes",
 	"graph":           "draw the steps, what each depends on, and its state",
 	"backup":          "back up everything that a restore needs, to one encrypted file",
+	"adopt":           "take over a cluster that was created without Slipway",
 	"readopt":         "the management of a cluster whose servers live, out of a backup",
 	"recover-quorum":  "etcd again, where it has lost its quorum and servers live",
 }
