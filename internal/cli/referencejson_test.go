@@ -21,6 +21,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/ensure/releases"
 	"github.com/slipway-k8s/slipway/internal/fleet"
 	fleetoperations "github.com/slipway-k8s/slipway/internal/fleet/operations"
+	"github.com/slipway-k8s/slipway/internal/operation/adopt"
 	"github.com/slipway-k8s/slipway/internal/operation/dependencies"
 	"github.com/slipway-k8s/slipway/internal/operation/forecast"
 	"github.com/slipway-k8s/slipway/internal/operation/scale"
@@ -67,6 +68,7 @@ func writeJSON(t *testing.T, w *strings.Builder) {
 		{"Output of `status`", status.Report{}},
 		{"Output of `scale --dry-run`", scale.Change{}},
 		{"Output of `restore --diagnose`", operations.Diagnosis{}},
+		{"Output of `adopt`, before that of `plan`", adopt.Description{}},
 		{"Output of `readopt --dry-run`", readoptPlan{}},
 		{"Output of `recover-quorum --dry-run`", operations.QuorumForecast{}},
 		{"Output of `drill`", drill.Report{}},

@@ -35,7 +35,11 @@ func (w workbench) runMake(ctx context.Context, folder string, i info, log io.Wr
 	cmd := ended(exec.CommandContext(ctx, "make", append(args, variables...)...))
 	cmd.Dir, cmd.Stderr = dir, log
 	// HOME: neither clusterctl nor helm is to read what this user has configured, or to leave a cache there.
-	cmd.Env = append(environment(), "HOME="+dir, "PATH="+w.programs()+":"+os.Getenv("PATH"),
+	configured, err := w.versions(ctx)
+	if err != nil {
+		return measured{}, err
+	}
+	cmd.Env = append(append(environment(), configured...), "HOME="+dir, "PATH="+w.programs()+":"+os.Getenv("PATH"),
 		"HCLOUD_TOKEN="+i.Token, "CLUSTERCTL_DISABLE_VERSIONCHECK=true", "NETWORK_CIDR="+i.NetworkCIDR,
 		"CONTROL_PLANE_CIDR="+i.ControlPlaneCIDR, "POD_CIDR="+i.PodCIDR, "SERVICE_CIDR="+i.ServiceCIDR)
 	m := measured{Marks: map[string]float64{}}
@@ -57,6 +61,26 @@ func (w workbench) runMake(ctx context.Context, folder string, i info, log io.Wr
 	})
 	return m, m.complete(err)
 }
+
+// versions are the variables of the manifests that have the guide's versions: the files' own defaults are of another
+// set.
+func (w workbench) versions(ctx context.Context) ([]string, error) {
+	var all []string
+	for _, name := range []string{"KUBERNETES_VERSION", "TALOS_VERSION"} {
+		version, err := w.configured(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, name+"="+version)
+		if name == "TALOS_VERSION" {
+			all = append(all, "IMAGE_NAME="+imageOf(version))
+		}
+	}
+	return all, nil
+}
+
+// imageOf is the guide's name of the snapshot of a Talos version, and Slipway's.
+func imageOf(talos string) string { return "talos-amd64-" + talos }
 
 // clusterctlConfig is the file clusterctl.yaml: the lab's providers, and its cert-manager. JSON is YAML.
 func clusterctlConfig(i info) ([]byte, error) {

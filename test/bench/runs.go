@@ -156,7 +156,7 @@ func (w workbench) measure(ctx context.Context, pace, side string) (m measured, 
 	if err != nil {
 		return m, err
 	}
-	if err := l.ensureImage(ctx, "talos-amd64-"+talos); err != nil { // the guide's name, and Slipway's
+	if err := l.ensureImage(ctx, imageOf(talos)); err != nil {
 		return m, err
 	}
 	before := load()

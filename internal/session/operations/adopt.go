@@ -46,7 +46,17 @@ func DescribeCluster(ctx context.Context, k session.Cluster) (*adopt.Description
 			*to = v.Get(at.Cfg.Config)
 		}
 	}
-	return adopt.Describe(ctx, at.Cfg.Config, at.Tools, manager, chosen)
+	d, err := adopt.Describe(ctx, at.Cfg.Config, at.Tools, manager, chosen)
+	if err != nil {
+		return nil, err
+	}
+	for i := range d.Files {
+		k.Caller.Hide.Each(&d.Files[i].Why)
+	}
+	for i := range d.Notes {
+		k.Caller.Hide.Each(&d.Notes[i])
+	}
+	return d, nil
 }
 
 // Folders are where the files of a description are written.
