@@ -42,7 +42,8 @@ func runAdopt(ctx context.Context, c *call) error {
 	if err := c.printLine(d, func(w io.Writer, _ int) error { return printDescription(w, d, described) }); err != nil {
 		return err
 	}
-	f, targets, err := planAdoption(ctx, c, d, described)
+	own := k.Cfg.Overrides
+	f, targets, err := planAdoption(ctx, c, d, described, own)
 	if err == nil {
 		err = c.printLine(f, f.Print)
 	}
@@ -50,8 +51,8 @@ func runAdopt(ctx context.Context, c *call) error {
 		return err
 	}
 	if !described {
-		if err := operations.WriteDescription(operations.Folders{Config: settings.InFolder(c.workDir, "."),
-			Files: k.Cfg.Overrides}, d); err != nil {
+		if err := operations.WriteDescription(operations.Folders{Config: settings.InFolder(c.workDir, "."), Files: own},
+			d); err != nil {
 			return err
 		}
 	}
@@ -89,8 +90,8 @@ func isThere(c *call) (bool, error) {
 }
 
 // planAdoption predicts an adoption with the files that describe the cluster: without a configuration, with those that
-// are about to be written, in a folder of their own.
-func planAdoption(ctx context.Context, c *call, d *adopt.Description, described bool) (f forecast.Forecast,
+// are about to be written beside the operator's own, in a folder for that.
+func planAdoption(ctx context.Context, c *call, d *adopt.Description, described bool, own string) (f forecast.Forecast,
 	targets []string, err error) {
 	asked := *c
 	if !described {
@@ -99,6 +100,9 @@ func planAdoption(ctx context.Context, c *call, d *adopt.Description, described 
 			return f, nil, fmt.Errorf("plan the adoption: %w", err)
 		}
 		defer os.RemoveAll(dir)
+		if err := operations.CopyOwnFiles(dir, own); err != nil {
+			return f, nil, fmt.Errorf("plan the adoption: %w", err)
+		}
 		if err := operations.WriteDescription(operations.Folders{Config: dir, Files: dir}, d); err != nil {
 			return f, nil, err
 		}

@@ -18,6 +18,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/base/effect"
 	"github.com/slipway-k8s/slipway/internal/cluster/clustertest"
 	"github.com/slipway-k8s/slipway/internal/cluster/ownership"
+	"github.com/slipway-k8s/slipway/manifests"
 )
 
 const (
@@ -185,6 +186,18 @@ func TestAdoptRefuses(t *testing.T) {
 		{"another cluster", func() {}, []string{"CLUSTER_NAME=shop"}, "it has CLUSTER_NAME=k8s NAMESPACE=default"},
 		{"other values", func() {}, []string{"LOAD_BALANCER_TYPE=lb21", "SERVER_TYPE=cx43"},
 			"is not as the files describe it"},
+		{"a manifest of the operator's own", func() {
+			text, err := manifests.Files.ReadFile(manifests.Cluster)
+			if err == nil {
+				err = os.Mkdir(filepath.Join(q.dir, "manifests"), 0o755)
+			}
+			if err == nil {
+				err = os.WriteFile(filepath.Join(q.dir, "manifests", manifests.Cluster), text, 0o600)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}, nil, "replaces all 3 servers of TalosControlPlane k8s-control-plane"},
 		{"a second release", func() {
 			for _, s := range q.Workload.All() {
 				if s.GetKind() == "Secret" && strings.HasPrefix(s.GetName(), "sh.helm.release.v1.hccm") {

@@ -25,6 +25,9 @@ const (
 	schematicFolder = bootstrapFolder + "/" + bootstrap.Schematics
 )
 
+// OwnFolders are the folders of the operator's files, below the folder of the configuration.
+func OwnFolders() []string { return []string{manifestsFolder, bootstrapFolder} }
+
 // knownFile is a file inside the command, in whose place the operator can have one.
 type knownFile struct {
 	folder, name string

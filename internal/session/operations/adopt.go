@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/base/usage"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
+	"github.com/slipway-k8s/slipway/internal/cluster/render"
 	"github.com/slipway-k8s/slipway/internal/ensure/claims"
 	"github.com/slipway-k8s/slipway/internal/operation/adopt"
 	"github.com/slipway-k8s/slipway/internal/operation/forecast"
@@ -93,6 +95,17 @@ func WriteDescription(folders Folders, d *adopt.Description) error {
 		}
 		if err != nil {
 			return fmt.Errorf("write what describes the cluster: %w", err)
+		}
+	}
+	return nil
+}
+
+// CopyOwnFiles copies the folders of the operator's files, as far as they exist.
+func CopyOwnFiles(to, from string) error {
+	for _, folder := range render.OwnFolders() {
+		err := os.CopyFS(filepath.Join(to, folder), os.DirFS(filepath.Join(from, folder)))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("copy %s: %w", filepath.Join(from, folder), err)
 		}
 	}
 	return nil
