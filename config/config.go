@@ -84,7 +84,7 @@ type Config struct {
 	CertManagerVersion string `json:"certManagerVersion" yaml:"certManagerVersion"`
 	// chart repository, https:// or oci://; empty: that of the folder bootstrap's charts.go
 	CiliumRepository string `json:"ciliumRepository" yaml:"ciliumRepository"`
-	// name of its Helm release; another than the default in a cluster that was adopted
+	// name of its Helm release, where a cluster that was adopted has another; empty: that of the folder bootstrap's charts.go
 	CiliumRelease string `json:"ciliumRelease" yaml:"ciliumRelease"`
 	// as above
 	HCloudCCMRelease string `json:"hcloudCcmRelease" yaml:"hcloudCcmRelease"`
@@ -266,10 +266,6 @@ func defaults() Config {
 		// The Kubernetes 1.33 image released with kind v0.31.0: the cores v1.10 to v1.14 are tested with it, and kind's own
 		// default is 1.35.
 		KindNodeImage: "kindest/node:v1.33.7@sha256:d26ef333bdb2cbe9862a0f7c3803ecc7b4303d8cea8e814b481b09949d353040",
-
-		CiliumRelease:    "cilium",
-		HCloudCCMRelease: "hcloud-cloud-controller-manager",
-		TalosCCMRelease:  "talos-cloud-controller-manager",
 
 		FluxVersion:    DefaultFluxVersion,
 		FluxRepository: defaultFluxRepository,

@@ -136,9 +136,11 @@ func variables() []Variable {
 		{"CERT_MANAGER_URL", "cert-manager.yaml, address or absolute path"},
 		{"CERT_MANAGER_VERSION", "version of CERT_MANAGER_URL"},
 		{"CILIUM_REPOSITORY", "chart repository of Cilium, http(s):// or oci://"},
-		{"CILIUM_RELEASE", "name of Cilium's Helm release in kube-system; another one in a cluster that was adopted"},
-		{"HCLOUD_CCM_RELEASE", "name of the Helm release of the Hetzner cloud controller manager"},
-		{"TALOS_CCM_RELEASE", "name of the Helm release of the Talos cloud controller manager"},
+		{"CILIUM_RELEASE", "name of Cilium's Helm release in kube-system, where a cluster that was adopted has another " +
+			"(default: cilium)"},
+		{"HCLOUD_CCM_RELEASE", "the same of the Hetzner cloud controller manager (default: " +
+			"hcloud-cloud-controller-manager)"},
+		{"TALOS_CCM_RELEASE", "the same of the Talos cloud controller manager (default: talos-cloud-controller-manager)"},
 		{"HCLOUD_CCM_REPOSITORY", "chart repository of the Hetzner cloud controller manager"},
 		{"TALOS_CCM_REPOSITORY", "chart repository of the Talos cloud controller manager"},
 		{"ADDONS_REPOSITORY", "chart repository of the shipped add-ons, such as a mirror"},

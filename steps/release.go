@@ -167,8 +167,8 @@ func (s *Set) download(ctx context.Context, say flow.Say, workload *kube.Cluster
 // refuseSecond refuses to install one of the charts that every cluster gets a second time, under another name: the two
 // would work on the same nodes.
 func (c *charted) refuseSecond() error {
-	variable := releaseVariables[c.Program]
-	if variable == "" {
+	if !slices.ContainsFunc(render.OwnCharts(c.cfg, c.sources),
+		func(own render.Chart) bool { return own.Program == c.Program }) {
 		return nil // an add-on, which may be there twice
 	}
 	helm, err := c.helm()
@@ -183,15 +183,11 @@ func (c *charted) refuseSecond() error {
 		if other.Name != c.Release {
 			return fmt.Errorf("chart %s is installed in namespace %s already, as Helm release %s, and a second release of it, %s, "+
 				"would work on the same nodes: set %s=%s, or uninstall that release", c.Name, c.Namespace, other.Name, c.Release,
-				variable, other.Name)
+				c.Variable("RELEASE"), other.Name)
 		}
 	}
 	return nil
 }
-
-// releaseVariables name the releases of the charts that every cluster gets, by the step that installs them.
-var releaseVariables = map[string]string{"cilium": "CILIUM_RELEASE", "hcloud-ccm": "HCLOUD_CCM_RELEASE",
-	"talos-ccm": "TALOS_CCM_RELEASE"}
 
 // values are those that are configured, a copy.
 func (c *charted) values() (map[string]any, error) { return c.Values.Values(c.sources.Vars) }

@@ -26,10 +26,10 @@ const (
 	controlPlaneVersion   = "controlplane.cluster.x-k8s.io/v1alpha3"
 )
 
-// madeOtherwise is a cluster in the fake environment as one without Slipway: nobody has reserved its name, its server
-// template and a Helm release are called otherwise, one more patch is in its TalosControlPlane, it has no
+// createdWithoutSlipway is a cluster in the fake environment that Slipway does not know: nobody has reserved its name,
+// its server template and a Helm release have other names, one more patch is in its TalosControlPlane, it has no
 // MachineHealthCheck, and the Secret of the cloud controller manager has the network's name.
-func madeOtherwise(t *testing.T) *quick {
+func createdWithoutSlipway(t *testing.T) *quick {
 	t.Helper()
 	q := newQuick(t, quickCharts(t))
 	if code, said := q.command(t, "bootstrap", "HCLOUD_CCM_RELEASE=hccm"); code != ExitDone {
@@ -92,7 +92,7 @@ func wantUnchanged(t *testing.T, q *quick, before map[string]string) {
 // TestAdopt describes a cluster that was created without Slipway, and records it: killed at each call that changes
 // something, nothing of the cluster is changed, and afterwards nothing is to be done.
 func TestAdopt(t *testing.T) {
-	q := madeOtherwise(t)
+	q := createdWithoutSlipway(t)
 	before := q.contents()
 	files := folderContents(t, q.dir)
 	code, said := q.command(t, "adopt", "--dry-run")
@@ -136,7 +136,7 @@ func TestAdopt(t *testing.T) {
 // TestAdoptIsCutOff ends an adoption at each call that changes something. The next one completes it, and nothing of the
 // cluster is changed.
 func TestAdoptIsCutOff(t *testing.T) {
-	q := madeOtherwise(t)
+	q := createdWithoutSlipway(t)
 	before := q.contents()
 	again := func(folder string) {
 		record, err := ownership.Read(q.state().Files())
@@ -176,7 +176,7 @@ func TestAdoptIsCutOff(t *testing.T) {
 
 // TestAdoptRefuses refuses what an adoption could not leave as it is, or not describe, and writes nothing.
 func TestAdoptRefuses(t *testing.T) {
-	q := madeOtherwise(t)
+	q := createdWithoutSlipway(t)
 	for _, c := range []struct {
 		name string
 		make func()
@@ -192,7 +192,7 @@ func TestAdoptRefuses(t *testing.T) {
 				err = os.Mkdir(filepath.Join(q.dir, "manifests"), 0o755)
 			}
 			if err == nil {
-				err = os.WriteFile(filepath.Join(q.dir, "manifests", manifests.Cluster), text, 0o600)
+				err = os.WriteFile(filepath.Join(q.dir, "manifests", manifests.Cluster), append(text, "# mine\n"...), 0o600)
 			}
 			if err != nil {
 				t.Fatal(err)

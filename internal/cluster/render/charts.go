@@ -47,6 +47,12 @@ func chart(c bootstrap.Chart, repository, release, version string, values Source
 	return Chart{c, version, values}
 }
 
+// Variable is the variable of the configuration that says something about a chart that every cluster gets: of Cilium
+// CILIUM_RELEASE about its RELEASE.
+func (c Chart) Variable(about string) string {
+	return strings.ToUpper(strings.ReplaceAll(c.Program, "-", "_")) + "_" + about
+}
+
 // OwnCharts lists the charts that every cluster gets, in the order in which their steps are declared.
 func OwnCharts(cfg config.Config, sources Sources) []Chart {
 	return []Chart{CiliumChart(cfg, sources), HCloudCCMChart(cfg, sources), TalosCCMChart(cfg, sources)}

@@ -28,6 +28,10 @@ const (
 // OwnFolders are the folders of the operator's files, below the folder of the configuration.
 func OwnFolders() []string { return []string{manifestsFolder, bootstrapFolder} }
 
+// Replaceable tells whether nothing of the operator's is lost where another file takes this one's place: there is none
+// of theirs, or it is the built-in one, as in a clone.
+func (s Source) Replaceable() bool { return !s.Own || bytes.Equal(s.Data, s.BuiltIn) }
+
 // knownFile is a file inside the command, in whose place the operator can have one.
 type knownFile struct {
 	folder, name string

@@ -34,8 +34,8 @@ type Description struct {
 	Namespace     string `json:"namespace"`     // of its Cluster API objects
 	ManagesItself bool   `json:"managesItself"` // else a management cluster does
 	Manager       string `json:"manager"`       // address of the API that has the objects
-	// Files are the configuration and those that differ from the built-in ones. They may hold secrets, where the values
-	// of a Helm release do.
+	// Files are the configuration and those that differ from the built-in ones. They may hold secrets, where Talos
+	// patches or the values of a Helm release do.
 	Files []File `json:"files"`
 	// Notes say what of the cluster the files do not describe.
 	Notes []string `json:"notes"`
@@ -131,7 +131,8 @@ func choose(ctx context.Context, manager *kube.Cluster, chosen Selection) (*unst
 }
 
 // refuseShape refuses a cluster that no configuration of Slipway describes.
-func refuseShape(ctx context.Context, cfg config.Config, manager *kube.Cluster, cluster *unstructured.Unstructured) error {
+func refuseShape(ctx context.Context, cfg config.Config, manager *kube.Cluster,
+	cluster *unstructured.Unstructured) error {
 	if cluster.GetDeletionTimestamp() != nil {
 		return usage.Errorf("%s is being deleted", kube.Describe(cluster))
 	}
@@ -177,6 +178,9 @@ func (d *describing) readEndpoint(ctx context.Context) error {
 		return err
 	}
 	host := capi.Text(live, "spec", "controlPlaneEndpoint", "host")
+	if host == "" {
+		return usage.Errorf("%s has no control plane endpoint yet: adopt once the cluster is ready", kube.Describe(live))
+	}
 	if _, err := netip.ParseAddr(host); err != nil {
 		d.cfg.ControlPlaneEndpoint = host
 		return nil

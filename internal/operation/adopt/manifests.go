@@ -29,14 +29,14 @@ func (d *describing) readManifests(ctx context.Context) error {
 		source *render.Source
 		why    string
 	}{{&d.sources.HealthCheck, "the cluster's MachineHealthCheck"}, {&d.sources.Cluster, "the cluster's objects"}} {
-		concerned, err := concerns(*of.source, d.sources.Vars, differ)
+		concerned, err := concerns(*of.source, differ)
 		if err != nil {
 			return err
 		}
 		if len(concerned) == 0 {
 			continue
 		}
-		if of.source.Own {
+		if !of.source.Replaceable() {
 			d.note("%s is left as it is, and applying it %s", of.source.Name, strings.Join(concerned, "; "))
 			continue
 		}
@@ -67,7 +67,7 @@ func (d *describing) differences(ctx context.Context) ([]changes.Consequence, er
 }
 
 // concerns are those of the differences that a file makes, in words.
-func concerns(s render.Source, v render.Variables, differ []changes.Consequence) (found []string, err error) {
+func concerns(s render.Source, differ []changes.Consequence) (found []string, err error) {
 	kinds := map[string]bool{}
 	docs, err := s.Documents()
 	if err != nil {
@@ -148,8 +148,8 @@ func (d *describing) live(ctx context.Context, filled *unstructured.Unstructured
 	if kube.Absent(err) {
 		return nil, nil
 	}
-	if err == nil && live.GroupVersionKind() == capi.ClusterKind {
-		unstructured.RemoveNestedField(live.Object, "spec", "controlPlaneEndpoint") // Cluster API takes it from the HetznerCluster
+	if err == nil && live.GroupVersionKind() == capi.ClusterKind { // Cluster API takes it from the HetznerCluster
+		unstructured.RemoveNestedField(live.Object, "spec", "controlPlaneEndpoint")
 	}
 	return live, err
 }

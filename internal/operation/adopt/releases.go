@@ -15,14 +15,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/state/settings"
 )
 
-// variables are those of the charts that every cluster gets, by the step that installs them: the name of the release
-// and the version of the chart.
-var variables = map[string]struct{ release, version string }{
-	"cilium":     {"CILIUM_RELEASE", "CILIUM_VERSION"},
-	"hcloud-ccm": {"HCLOUD_CCM_RELEASE", "HCLOUD_CCM_VERSION"},
-	"talos-ccm":  {"TALOS_CCM_RELEASE", "TALOS_CCM_VERSION"},
-}
-
 // readReleases takes the names of the releases and the versions of the charts from Helm's records, and the values that
 // were given where they are others than the configured ones.
 func (d *describing) readReleases(ctx context.Context) error {
@@ -45,8 +37,10 @@ func (d *describing) readReleases(ctx context.Context) error {
 				"with helm, then adopt again", len(all), chart.Name, chart.Namespace)
 		}
 		is := all[0]
-		err = errors.Join(settings.Variable(variables[chart.Program].release).Set(&d.cfg, is.Name),
-			settings.Variable(variables[chart.Program].version).Set(&d.cfg, is.Version), d.readValues(chart, is))
+		if is.Name != chart.Release {
+			err = settings.Variable(chart.Variable("RELEASE")).Set(&d.cfg, is.Name)
+		}
+		err = errors.Join(err, settings.Variable(chart.Variable("VERSION")).Set(&d.cfg, is.Version), d.readValues(chart, is))
 		if err != nil {
 			return err
 		}
@@ -73,7 +67,7 @@ func (d *describing) readValues(chart render.Chart, is *kube.DeployedRelease) er
 	switch {
 	case len(over) == 0:
 		return nil
-	case chart.Values.Own:
+	case !chart.Values.Replaceable():
 		d.note("%s is left as it is: release %s has other values", chart.Values.Name, is.Name)
 		return nil
 	case !reflect.DeepEqual(render.MergeValues(base, over), live):

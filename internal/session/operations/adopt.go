@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -19,6 +18,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/planning"
 	"github.com/slipway-k8s/slipway/internal/session"
 	"github.com/slipway-k8s/slipway/internal/state/settings"
+	"github.com/slipway-k8s/slipway/platform"
 	"github.com/slipway-k8s/slipway/steps"
 )
 
@@ -74,24 +74,15 @@ func (f Folders) of(file adopt.File) string {
 	return f.Files
 }
 
-// WriteDescription writes the files of a description, the configuration last: where an earlier call was interrupted
-// before that, its files have the same content. A file that is there with another content is an error, and nothing is
-// written.
+// WriteDescription writes the files of a description, the configuration last: where a call is interrupted before that,
+// the next one takes the files that are there for the operator's own. What takes the place of an operator's file is no
+// part of a description, so that none is lost.
 func WriteDescription(folders Folders, d *adopt.Description) error {
 	for _, f := range d.Files {
-		is, err := os.ReadFile(filepath.Join(folders.of(f), filepath.FromSlash(f.Path)))
-		if err == nil && string(is) == string(f.Data) {
-			continue
-		}
-		if err := refuseToReplace(folders.of(f), filepath.FromSlash(f.Path)); err != nil {
-			return err
-		}
-	}
-	for _, f := range d.Files {
-		path := filepath.Join(folders.of(f), filepath.FromSlash(f.Path))
-		err := os.MkdirAll(filepath.Dir(path), 0o755)
+		folder, name := filepath.Split(filepath.Join(folders.of(f), filepath.FromSlash(f.Path)))
+		err := os.MkdirAll(folder, 0o755)
 		if err == nil {
-			err = os.WriteFile(path, f.Data, 0o600)
+			err = platform.FilesIn(folder).Write(name, f.Data)
 		}
 		if err != nil {
 			return fmt.Errorf("write what describes the cluster: %w", err)
@@ -103,9 +94,12 @@ func WriteDescription(folders Folders, d *adopt.Description) error {
 // CopyOwnFiles copies the folders of the operator's files, as far as they exist.
 func CopyOwnFiles(to, from string) error {
 	for _, folder := range render.OwnFolders() {
-		err := os.CopyFS(filepath.Join(to, folder), os.DirFS(filepath.Join(from, folder)))
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("copy %s: %w", filepath.Join(from, folder), err)
+		path := filepath.Join(from, folder)
+		if info, err := os.Stat(path); err != nil || !info.IsDir() {
+			continue // such as the built command; what cannot be read, the configuration was read without
+		}
+		if err := os.CopyFS(filepath.Join(to, folder), os.DirFS(path)); err != nil {
+			return fmt.Errorf("copy %s: %w", path, err)
 		}
 	}
 	return nil
