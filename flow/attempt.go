@@ -89,8 +89,7 @@ func (r *run) rerunReason(ctx context.Context, n *node, rec Record, k key) (stri
 	if n.verify == nil {
 		return "", nil
 	}
-	r.emit(Event{Kind: StepVerifying, Step: n.name})
-	switch v := ask(ctx, n, output, r.opt.Grace); v.Answer() {
+	switch v := r.verify(ctx, n, output); v.Answer() {
 	case AnswerHolds:
 		return "", nil
 	case AnswerGone:
@@ -111,6 +110,26 @@ func unfinished(s State) string {
 		return "it was interrupted"
 	default:
 		return "it has not run yet"
+	}
+}
+
+// verify asks a step's Verify, and again where what kept it from answering may pass: one refused connection, while an API
+// server restarts, is no reason to stop a run.
+func (r *run) verify(ctx context.Context, n *node, output any) Verdict {
+	ctx, cancel := context.WithTimeout(ctx, VerifyWithin)
+	defer cancel()
+	r.emit(Event{Kind: StepVerifying, Step: n.name})
+	for pause := verifyAgainAfter; ; pause *= 2 {
+		v := ask(ctx, n, output, r.opt.Grace)
+		if v.Answer() != AnswerUnknown || pause > verifyAgainAtMost || r.opt.Passing == nil || !r.opt.Passing(v.Err()) {
+			return v
+		}
+		r.emit(Event{Kind: StepVerifying, Step: n.name, Message: "again: " + v.Reason()})
+		select {
+		case <-ctx.Done():
+			return v
+		case <-time.After(pause):
+		}
 	}
 }
 

@@ -17,6 +17,10 @@ const (
 	// VerifyWithin bounds one Verify. One that takes longer has found out
 	// nothing.
 	VerifyWithin = 20 * time.Second
+	// verifyAgainAfter is the pause before a Verify is asked a second time, see Options.Passing. Each further pause is
+	// twice as long as the one before it, up to verifyAgainAtMost: five times within 8 s.
+	verifyAgainAfter  = 500 * time.Millisecond
+	verifyAgainAtMost = 4 * time.Second
 	// saveWithin bounds one write of the journal, which cancellation does not.
 	saveWithin = 30 * time.Second
 	// defaultGrace is short because a person who pressed Ctrl-C waits for it.
@@ -40,6 +44,9 @@ type Options struct {
 	// Observe gets every event, in order, one at a time. It must not block for
 	// long: steps wait for it.
 	Observe func(Event)
+	// Passing tells whether an error that kept a Verify from answering may pass in a moment, as a refused connection may.
+	// Then it is asked again for a few seconds, within VerifyWithin, before that stops the run. nil: no error may.
+	Passing func(error) bool
 	// Grace is how long a step may take to return once its context is over, before it is left behind; 0: one second.
 	// What is left behind may continue until the process ends.
 	Grace time.Duration

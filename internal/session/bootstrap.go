@@ -10,6 +10,7 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/base/redact"
 	"github.com/slipway-k8s/slipway/internal/base/usage"
+	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/cluster/changes"
 	"github.com/slipway-k8s/slipway/internal/operation/forecast"
 	"github.com/slipway-k8s/slipway/internal/planning"
@@ -190,6 +191,7 @@ func (s *Session) runSteps(ctx context.Context, b planning.Bootstrap, targets []
 	report, err := b.Plan.Graph.Run(ctx, flow.Options{
 		Journal: journal, Run: s.ID, Targets: targets, Parallel: s.Parallel,
 		Deadline: s.Cfg.BootstrapTimeout.D(), Observe: s.Hub.Observe,
+		Passing: kube.Unwell,
 	})
 	result := Result{Journal: journal, Report: report}
 	if errors.Is(err, flow.ErrInterrupted) {

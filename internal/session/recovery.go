@@ -9,6 +9,7 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/base/redact"
 	"github.com/slipway-k8s/slipway/internal/base/usage"
+	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/cluster/records"
 	"github.com/slipway-k8s/slipway/internal/ensure/claims"
 	"github.com/slipway-k8s/slipway/internal/operation/recovery/quorum"
@@ -33,6 +34,7 @@ func (s *Session) TryGraph(ctx context.Context, graph *flow.Graph, folder platfo
 	journal := redact.Journal{Journal: statedir.NewFolderJournal(folder.String(), s.Effects), Hide: s.Caller.Hide}
 	report, err := graph.Run(ctx, flow.Options{
 		Journal: journal, Run: s.ID, Targets: targets, Parallel: s.Parallel, Observe: s.Hub.Observe,
+		Passing: kube.Unwell,
 	})
 	return Result{Journal: journal, Report: report}, err
 }
