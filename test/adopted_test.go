@@ -1,7 +1,6 @@
 package test
 
 import (
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -33,7 +32,8 @@ func (d *firstDay) adopted(t *testing.T) {
 	}
 	lab := []string{"--lab", "--lab-dir", filepath.Join(d.state, "lab")}
 	adopt := append([]string{"adopt", "MANAGEMENT_KUBECONFIG=" + kubeconfig}, lab...)
-	servers, pods := serverWrites(t, d.command), podUIDs(t, d.command, "kube-system", "capi-system", "caph-system")
+	watched := []string{"kube-system", "capi-system", "caph-system"}
+	servers, pods := serverWrites(t, d.command), podUIDs(t, d.command, watched...)
 	c := in()
 	said, err := c.exec(t.Context(), append(adopt, "--dry-run")...)
 	if err != nil || !strings.Contains(said, "strategicPatches [11 items]") ||
@@ -52,7 +52,7 @@ func (d *firstDay) adopted(t *testing.T) {
 		t.Fatalf("it was not killed: %s", killed.output)
 	}
 	if o := c.run(nil, append(adopt, "--yes")...); o.exit != 0 {
-		t.Fatalf("resumed: exit %d\n%s", o.exit, o.output)
+		t.Fatalf("resumed: exit %d\n%s", o.exit, o.end())
 	}
 	if said, err := c.exec(t.Context(), append([]string{"plan", "bootstrap", "--detailed-exitcode"}, lab...)...); err != nil {
 		t.Errorf("plan: %v\n%s", err, said)
@@ -60,10 +60,8 @@ func (d *firstDay) adopted(t *testing.T) {
 	if after := serverWrites(t, d.command); !slices.Equal(after, servers) {
 		t.Errorf("servers were touched: %v", after[len(servers):])
 	}
-	if after := podUIDs(t, d.command, "kube-system", "capi-system", "caph-system"); !maps.Equal(after, pods) {
-		t.Errorf("the Pods were\n%v\nand are\n%v", pods, after)
-	}
+	samePods(t, d.command, pods, watched...)
 	if o := in().run(nil, append(adopt, "--yes")...); o.exit != 2 || !strings.Contains(o.output, "another state folder's") {
-		t.Errorf("from another state folder: exit %d\n%s", o.exit, o.output)
+		t.Errorf("from another state folder: exit %d\n%s", o.exit, o.end())
 	}
 }

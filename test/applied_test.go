@@ -47,7 +47,7 @@ func (d *firstDay) applied(t *testing.T) {
 	before := names()
 	args := []string{"apply", "--lab", "--dir", own, "SERVER_TYPE=cx43", "LOAD_BALANCER_TYPE=lb21"}
 	if o := d.run(nil, args...); o.exit != 2 || !strings.Contains(o.output, "--yes") {
-		t.Fatalf("without consent: exit %d\n%s", o.exit, o.output)
+		t.Fatalf("without consent: exit %d\n%s", o.exit, o.end())
 	}
 	if said, err := d.exec(t.Context(), append([]string{"plan"}, args...)...); err != nil ||
 		!strings.Contains(said, "server type cx33 → cx43, strategicPatches [10 items] → [11 items]") ||
@@ -71,7 +71,7 @@ func (d *firstDay) applied(t *testing.T) {
 		t.Errorf("status does not name the change that was cut off:\n%s", said)
 	}
 	if o := d.run(nil, args...); o.exit != 0 { // that was agreed to
-		t.Fatalf("resumed: exit %d\n%s", o.exit, o.output)
+		t.Fatalf("resumed: exit %d\n%s", o.exit, o.end())
 	}
 	watched.oneAtATime(t, 3, 3)
 	nodesReady(t, d.command, 3)
@@ -84,9 +84,9 @@ func (d *firstDay) applied(t *testing.T) {
 		t.Errorf("the HetznerCluster is %s", is)
 	}
 	if o := d.run(nil, append([]string{"all"}, args[1:]...)...); o.exit != 0 {
-		t.Errorf("all with the same configuration: exit %d\n%s", o.exit, o.output)
+		t.Errorf("all with the same configuration: exit %d\n%s", o.exit, o.end())
 	}
 	if o := d.run(nil, args...); o.exit != 0 || !strings.Contains(o.output, "there is nothing to change") {
-		t.Errorf("a second time: exit %d\n%s", o.exit, o.output)
+		t.Errorf("a second time: exit %d\n%s", o.exit, o.end())
 	}
 }

@@ -63,7 +63,7 @@ func backsUp(t *testing.T, c *command, selfManaged bool) {
 	for _, place := range []string{folder, "s3://backups/of/k8s"} {
 		o := user.run(nil, "backup", "--lab", "--to", place, "--keep", "2")
 		if o.exit != 0 {
-			t.Fatalf("backup to %s: exit %d\n%s", place, o.exit, o.output)
+			t.Fatalf("backup to %s: exit %d\n%s", place, o.exit, o.end())
 		}
 		if strings.Contains(o.output, "plantedSecretKey") {
 			t.Errorf("the store's key is in the output:\n%s", o.output)

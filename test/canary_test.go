@@ -42,7 +42,7 @@ func TestCanaryNode(t *testing.T) {
 	o = upgrade()
 	t.Logf("with one that does not: exit %d after %.0fs", o.exit, o.elapsed.Seconds())
 	if o.exit != 0 {
-		t.Fatalf("exit %d\n%s", o.exit, o.output)
+		t.Fatalf("exit %d\n%s", o.exit, o.end())
 	}
 	if on := agentsOf(t, client, image); on != 3 {
 		t.Errorf("%d nodes run the new agent", on)

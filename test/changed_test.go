@@ -19,7 +19,7 @@ func TestChangedBeforeEtcd(t *testing.T) {
 	run := func(args ...string) outcome {
 		o := c.run(nil, append(args, with...)...)
 		if o.exit != 0 {
-			t.Fatalf("%v: exit %d\n%s", args, o.exit, o.output)
+			t.Fatalf("%v: exit %d\n%s", args, o.exit, o.end())
 		}
 		return o
 	}
@@ -48,7 +48,7 @@ func TestChangedBeforeEtcd(t *testing.T) {
 	planned()
 	if o := c.run(nil, append([]string{"wait-cp"}, change...)...); o.exit != 2 || !strings.Contains(o.output, told) ||
 		!strings.Contains(o.output, "--yes") {
-		t.Errorf("without consent: exit %d\n%s", o.exit, o.output)
+		t.Errorf("without consent: exit %d\n%s", o.exit, o.end())
 	}
 	planned()
 	o := run("wait-cp", "--yes", "SERVER_TYPE=cx43")

@@ -75,7 +75,7 @@ func TestDestroy(t *testing.T) {
 			t.Logf("killed: the cluster has %d resources", len(was)-len(foreign))
 			o := inner.run(nil, "destroy", "--yes", "--images", "--volumes", "--lab")
 			if o.exit != 0 {
-				t.Fatalf("destroy: exit %d\n%s", o.exit, o.output)
+				t.Fatalf("destroy: exit %d\n%s", o.exit, o.end())
 			}
 			t.Logf("destroyed in %.1fs", o.elapsed.Seconds())
 			if left := p.everything(t); !slices.Equal(left, foreign) {
@@ -103,7 +103,7 @@ func (c *command) killBootstrap(k killing) {
 		time.AfterFunc(k.after, func() { _ = p.Kill() })
 	}, "--lab")
 	if !reached {
-		c.t.Fatalf("the bootstrap never reached %+v: exit %d\n%s", k, o.exit, o.output)
+		c.t.Fatalf("the bootstrap never reached %+v: exit %d\n%s", k, o.exit, o.end())
 	}
 	if o.exit == 0 {
 		c.t.Fatal("the bootstrap ended before it was killed")

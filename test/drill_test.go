@@ -49,7 +49,7 @@ func TestDrill(t *testing.T) {
 		}
 	}
 	if o.exit != 0 || !d.Passed {
-		t.Fatalf("exit %d\n%s", o.exit, o.output)
+		t.Fatalf("exit %d\n%s", o.exit, o.end())
 	}
 	if len(d.Comparisons) != 9 {
 		t.Errorf("it compared %d things: %+v", len(d.Comparisons), d.Comparisons)
@@ -101,7 +101,7 @@ func TestDrillInterrupted(t *testing.T) {
 		}
 	}, "drill")
 	if o.exit != 130 || !strings.Contains(o.output, "nothing of the drill is left") {
-		t.Errorf("exit %d\n%s", o.exit, o.output)
+		t.Errorf("exit %d\n%s", o.exit, o.end())
 	}
 	if len(lab.Processes) < 3 {
 		t.Fatalf("its lab had the processes %v: they cannot prove anything", lab.Processes)

@@ -179,7 +179,7 @@ func (d *firstDay) vanishedServer(t *testing.T) {
 		t.Errorf("status does not tell of the second snapshot: %s", notes)
 	}
 	if o := d.run(nil, "image", "--prune", "--yes", "--lab"); o.exit != 0 {
-		t.Fatalf("image --prune: exit %d\n%s", o.exit, o.output)
+		t.Fatalf("image --prune: exit %d\n%s", o.exit, o.end())
 	}
 	if n := len(d.talosSnapshots(t)); n != 1 {
 		t.Fatalf("after image --prune %d snapshots of the name", n)
@@ -213,11 +213,11 @@ func (d *firstDay) vanishedServer(t *testing.T) {
 		}
 	}, "replace-machine", gone.Name, "--lab")
 	if !killed || o.exit != -1 {
-		t.Fatalf("not killed while it waits: exit %d\n%s", o.exit, o.output)
+		t.Fatalf("not killed while it waits: exit %d\n%s", o.exit, o.end())
 	}
 	o = d.run(nil, "replace-machine", gone.Name, "--lab")
 	if o.exit != 0 {
-		t.Fatalf("after the kill: exit %d\n%s", o.exit, o.output)
+		t.Fatalf("after the kill: exit %d\n%s", o.exit, o.end())
 	}
 	t.Logf("replaced in %.1fs after the kill", o.elapsed.Seconds())
 	// a minute as a rule; Kubernetes alone leaves the controllers five minutes on the dead node
@@ -292,7 +292,7 @@ func patch(t *testing.T, cluster *kube.Cluster, kind schema.GroupVersionKind, na
 func (d *firstDay) fiveServers(t *testing.T) {
 	o := d.run(nil, "all", "--lab", "CONTROL_PLANE_REPLICAS=5")
 	if o.exit != 2 || !strings.Contains(o.output, "scale control-plane 5") {
-		t.Fatalf("with five configured: exit %d, and it does not say how to scale\n%s", o.exit, o.output)
+		t.Fatalf("with five configured: exit %d, and it does not say how to scale\n%s", o.exit, o.end())
 	}
 	config, err := os.ReadFile(filepath.Join(d.state, "kubeconfig"))
 	if err != nil {
@@ -311,12 +311,12 @@ func (d *firstDay) fiveServers(t *testing.T) {
 	}
 	if o := d.run(nil, "scale", "control-plane", "5", "--lab"); o.exit != 0 || !strings.Contains(o.output, "4 → 5") ||
 		strings.Contains(o.output, "3 → 4") {
-		t.Fatalf("after the kill: exit %d\n%s", o.exit, o.output)
+		t.Fatalf("after the kill: exit %d\n%s", o.exit, o.end())
 	}
 	watched.oneAtATime(t, 3, 5)
 	const drift = "CONTROL_PLANE_REPLICAS is 3 (default), and the cluster has 5"
 	if o := d.run(nil, "all", "--lab"); o.exit != 0 {
-		t.Fatalf("when they are there, and three are configured: exit %d\n%s", o.exit, o.output)
+		t.Fatalf("when they are there, and three are configured: exit %d\n%s", o.exit, o.end())
 	}
 	// The API server of a server that has just come may not answer yet, and then the comparison is not known.
 	eventually(t, "the plan to name the five servers", time.Minute, func(ctx context.Context) string {
@@ -328,7 +328,7 @@ func (d *firstDay) fiveServers(t *testing.T) {
 	})
 	if o := d.run(nil, "all", "--lab", "CONTROL_PLANE_REPLICAS=5"); o.exit != 0 ||
 		strings.Contains(o.output, "and the cluster has") {
-		t.Fatalf("when they are there, and five are configured: exit %d\n%s", o.exit, o.output)
+		t.Fatalf("when they are there, and five are configured: exit %d\n%s", o.exit, o.end())
 	}
 	if why := readyNodes(t.Context(), cluster, 5); why != "" {
 		t.Error(why)
@@ -358,20 +358,20 @@ func (d *firstDay) threeServers(t *testing.T) {
 	before := d.clusterServers(t)
 	o := d.run(nil, "scale", "control-plane", "3", "--yes", "--lab")
 	if o.exit != 1 || !strings.Contains(o.output, "PodDisruptionBudget kube-system/all-stay") {
-		t.Fatalf("with a budget that allows nothing: exit %d\n%s", o.exit, o.output)
+		t.Fatalf("with a budget that allows nothing: exit %d\n%s", o.exit, o.end())
 	}
 	if err := budgets.Delete(t.Context(), "all-stay", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if o := d.run(nil, "scale", "control-plane", "3", "--lab"); o.exit != 2 || !strings.Contains(o.output, "--yes") {
-		t.Fatalf("without consent: exit %d\n%s", o.exit, o.output)
+		t.Fatalf("without consent: exit %d\n%s", o.exit, o.end())
 	}
 	if now := d.clusterServers(t); len(now) != len(before) {
 		t.Fatalf("%d servers after refusals, not %d", len(now), len(before))
 	}
 	watched := watchEtcd(t, d.command)
 	if o = d.run(nil, "scale", "control-plane", "3", "--yes", "--lab"); o.exit != 0 {
-		t.Fatalf("exit %d\n%s", o.exit, o.output)
+		t.Fatalf("exit %d\n%s", o.exit, o.end())
 	}
 	watched.oneAtATime(t, 5, 3)
 	nodesReady(t, d.command, 3)

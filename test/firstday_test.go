@@ -66,7 +66,7 @@ func (d *firstDay) fromNothing(t *testing.T) {
 	}
 	o := d.run(nil, "all", "--lab")
 	if o.exit != 0 {
-		t.Fatalf("exit %d\n%s", o.exit, o.output)
+		t.Fatalf("exit %d\n%s", o.exit, o.end())
 	}
 	t.Logf("from nothing in %.1fs", o.elapsed.Seconds())
 	for _, step := range []string{"pivot", "access", "firewall-apply", "clean"} {
@@ -136,7 +136,7 @@ func (d *firstDay) again(t *testing.T) {
 		wrote := writes(t, d.command)
 		o := d.run(nil, "all", "--lab")
 		if o.exit != 0 {
-			t.Fatalf("%s: exit %d\n%s", what, o.exit, o.output)
+			t.Fatalf("%s: exit %d\n%s", what, o.exit, o.end())
 		}
 		if want == nil {
 			if ran := o.steps("step-started"); len(ran) > 0 {

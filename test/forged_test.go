@@ -112,7 +112,7 @@ func (p *pivoted) forgedKubeconfig(t *testing.T) {
 		})
 	}
 	if o := c.run(nil, "all", "--lab"); o.exit != 0 {
-		t.Errorf("all, with what the provider wrote: exit %d\n%s", o.exit, o.output)
+		t.Errorf("all, with what the provider wrote: exit %d\n%s", o.exit, o.end())
 	}
 }
 

@@ -45,7 +45,7 @@ func refusesForgedStates(t *testing.T, c *command, url string, key *age.X25519Id
 			t.Errorf("%s: status: %v\n%s", name, err, out)
 		}
 		if o := c.run(nil, args...); o.exit != 1 || !strings.Contains(o.output, "is refused") || len(o.steps("step-started")) > 0 {
-			t.Errorf("%s: a run: exit %d\n%s", name, o.exit, o.output)
+			t.Errorf("%s: a run: exit %d\n%s", name, o.exit, o.end())
 		}
 		for i, data := range read() {
 			if !bytes.Equal(data, before[i]) {

@@ -53,7 +53,7 @@ func TestGiteaFlux(t *testing.T) {
 func giteaFluxHandsOver(t *testing.T) (moments []string) {
 	c := newCommand(t)
 	if o := c.run(nil, append([]string{"addons"}, giteaFluxArguments...)...); o.exit != 0 {
-		t.Fatalf("the add-ons: exit %d\n%s", o.exit, o.output)
+		t.Fatalf("the add-ons: exit %d\n%s", o.exit, o.end())
 	}
 	before := podUIDs(t, c, "kube-system", config.GiteaNamespace)
 	bootstrap := append([]string{"bootstrap"}, giteaFluxArguments...)
@@ -120,7 +120,7 @@ func giteaFluxHandsOver(t *testing.T) (moments []string) {
 func giteaFluxKilled(t *testing.T, moments []string) {
 	c := newCommand(t)
 	if o := c.run(nil, append([]string{"addons"}, giteaFluxArguments...)...); o.exit != 0 {
-		t.Fatalf("the add-ons: exit %d\n%s", o.exit, o.output)
+		t.Fatalf("the add-ons: exit %d\n%s", o.exit, o.end())
 	}
 	before := podUIDs(t, c, "kube-system", config.GiteaNamespace)
 	if len(moments) < 20 {
@@ -138,22 +138,55 @@ func giteaFluxKilled(t *testing.T, moments []string) {
 	fluxHasTakenOver(t, c, before)
 }
 
-// podUIDs are the UIDs of the Pods that run in some namespaces, by their names.
+// podUIDs are the UIDs of some namespaces' Pods on nodes that exist, by their names: those of a node that was removed are
+// deleted up to a minute later.
 func podUIDs(t *testing.T, c *command, namespaces ...string) map[string]string {
 	t.Helper()
+	cluster := workload(t, c).CoreV1()
+	nodes, err := cluster.Nodes().List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
 	all := map[string]string{}
 	for _, namespace := range namespaces {
-		pods, err := workload(t, c).CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{})
+		pods, err := cluster.Pods(namespace).List(t.Context(), metav1.ListOptions{})
 		if err != nil || len(pods.Items) == 0 {
 			t.Fatalf("%d Pods in %s, %v", len(pods.Items), namespace, err)
 		}
 		for _, p := range pods.Items {
-			if p.DeletionTimestamp == nil && p.Status.Phase == corev1.PodRunning {
+			exists := slices.ContainsFunc(nodes.Items, func(n corev1.Node) bool { return n.Name == p.Spec.NodeName })
+			if exists && p.DeletionTimestamp == nil {
 				all[namespace+"/"+p.Name] = string(p.UID)
 			}
 		}
 	}
 	return all
+}
+
+// samePods asserts that Pods of some namespaces are those from before.
+func samePods(t *testing.T, c *command, before map[string]string, namespaces ...string) {
+	t.Helper()
+	after := podUIDs(t, c, namespaces...)
+	same := true
+	for name, uid := range before {
+		if after[name] != uid {
+			t.Errorf("Pod %s was %s and is %q", name, uid, after[name])
+			same = false
+		}
+	}
+	if same {
+		return
+	}
+	for _, namespace := range namespaces {
+		events, err := workload(t, c).CoreV1().Events(namespace).List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range events.Items {
+			t.Logf("%s %s %s/%s: %s: %s", e.LastTimestamp.Format(time.TimeOnly), e.InvolvedObject.Kind, namespace,
+				e.InvolvedObject.Name, e.Reason, e.Message)
+		}
+	}
 }
 
 // fluxHasTakenOver waits until Flux has made a second revision of each release, and asserts that the Pods are the same
@@ -173,12 +206,7 @@ func fluxHasTakenOver(t *testing.T, c *command, before map[string]string) {
 			return ""
 		})
 	}
-	after := podUIDs(t, c, "kube-system", config.GiteaNamespace)
-	for name, uid := range before {
-		if after[name] != uid {
-			t.Errorf("Pod %s was %s and is %q", name, uid, after[name])
-		}
-	}
+	samePods(t, c, before, "kube-system", config.GiteaNamespace)
 	pods, err := workload(t, c).CoreV1().Pods("").List(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)

@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -128,6 +129,17 @@ type outcome struct {
 	maxRSS  int64 // bytes
 	events  []event
 	output  string // standard output and error, in their order
+}
+
+// end are the last lines of the output, and the failures before them: all of it would hide them in the log of a test.
+func (o outcome) end() string {
+	const last = 15
+	lines := strings.Split(strings.TrimSpace(o.output), "\n")
+	first := max(len(lines)-last, 0)
+	failures := slices.DeleteFunc(slices.Clone(lines[:first]), func(line string) bool {
+		return !strings.Contains(line, `"kind":"step-failed"`)
+	})
+	return strings.Join(append(failures, lines[first:]...), "\n")
 }
 
 // run runs the command with --output json. It calls watch with each event and the process, so that a test can interrupt

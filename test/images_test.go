@@ -106,7 +106,7 @@ func TestProgramsOutOfImages(t *testing.T) {
 	}
 	o := c.run(nil, "bootstrap", "--lab")
 	if o.exit != 0 {
-		t.Fatalf("exit %d\n%s", o.exit, o.output)
+		t.Fatalf("exit %d\n%s", o.exit, o.end())
 	}
 	t.Logf("bootstrap with images in %s, the lab's programs and start in %s", o.elapsed.Round(time.Second), labTook(o))
 	theImagesRun(t, c, bin, versions)

@@ -65,7 +65,7 @@ func (c *command) killedAt(t *testing.T, moments []string, after func(moment str
 			t.Logf("stopped after %.1fs, to be run again: could not verify%s", o.elapsed.Seconds(), why)
 			continue
 		case o.exit != -1:
-			t.Fatalf("%s, after %d kills: exit %d\n%s", args[0], len(moments)-len(left), o.exit, o.output)
+			t.Fatalf("%s, after %d kills: exit %d\n%s", args[0], len(moments)-len(left), o.exit, o.end())
 		}
 		moment, err := c.killedLast()
 		if err != nil { // it ran for too long, and the test has ended it

@@ -37,7 +37,7 @@ func lostLabAndInterrupt(t *testing.T, c *command) {
 	took := time.Since(interrupted)
 	t.Logf("interrupted in wait-cp, ended after %.2fs", took.Seconds())
 	if o.exit != 130 {
-		t.Errorf("interrupted it ended with %d, not 130\n%s", o.exit, o.output)
+		t.Errorf("interrupted it ended with %d, not 130\n%s", o.exit, o.end())
 	}
 	if took > 20*time.Second { // two seconds are promised; noise is allowed for
 		t.Errorf("interrupted it took %s to end", took)
@@ -51,7 +51,7 @@ func lostLabAndInterrupt(t *testing.T, c *command) {
 	}
 	o = c.run(nil, "--lab")
 	if o.exit != 0 {
-		t.Fatalf("the run after the interrupted one: exit %d\n%s", o.exit, o.output)
+		t.Fatalf("the run after the interrupted one: exit %d\n%s", o.exit, o.end())
 	}
 	for _, step := range []string{"kind-create", "capi-init", "apply"} {
 		if !slices.Contains(o.steps("step-reused"), step) {

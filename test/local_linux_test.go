@@ -48,7 +48,7 @@ func TestLocalManagement(t *testing.T) {
 		}
 	}, "all")
 	if o.exit != -1 {
-		t.Fatalf("it was not killed: exit %d\n%s", o.exit, o.output)
+		t.Fatalf("it was not killed: exit %d\n%s", o.exit, o.end())
 	}
 	left := c.processes(t)
 	for _, program := range []string{"etcd", "kube-apiserver", "kube-controller-manager", "cluster-api", "manager"} {
@@ -70,7 +70,7 @@ func TestLocalManagement(t *testing.T) {
 
 	o = c.run(nil, "all")
 	if o.exit != 0 {
-		t.Fatalf("exit %d\n%s", o.exit, o.output)
+		t.Fatalf("exit %d\n%s", o.exit, o.end())
 	}
 	// capi-init runs again where the controllers are not available yet: it waits for them, and installs nothing.
 	if ran := o.steps("step-done"); slices.Contains(ran, "secret") || !slices.Contains(ran, "clean") {
@@ -89,7 +89,7 @@ func TestLocalManagement(t *testing.T) {
 	}
 	// The cluster manages itself: nothing of this machine is needed to delete it.
 	if o := c.run(nil, "destroy", "--yes"); o.exit != 0 {
-		t.Errorf("destroy: exit %d\n%s", o.exit, o.output)
+		t.Errorf("destroy: exit %d\n%s", o.exit, o.end())
 	}
 	c.nothingIsLeft(t)
 }

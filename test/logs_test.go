@@ -15,7 +15,7 @@ import (
 func (d *firstDay) logs(t *testing.T) {
 	o := d.run(nil, "logs", "--no-follow")
 	if o.exit != 0 {
-		t.Fatalf("exit %d\n%s", o.exit, o.output)
+		t.Fatalf("exit %d\n%s", o.exit, o.end())
 	}
 	type line struct{ Cluster, Controller, Pod, Text string }
 	controllers, approved := map[string]int{}, false

@@ -95,7 +95,7 @@ func (p *pivoted) destroyed(t *testing.T) {
 	c.loseManagement()
 	o := c.run(nil, "destroy", "--yes", "--images", "--volumes", "--lab")
 	if o.exit != 0 || !strings.Contains(o.output, "pausing cluster k8s, which manages itself") {
-		t.Fatalf("exit %d\n%s", o.exit, o.output)
+		t.Fatalf("exit %d\n%s", o.exit, o.end())
 	}
 	t.Logf("destroyed in %.1fs", o.elapsed.Seconds())
 	if left := project.everything(t); !slices.Equal(left, foreign) {
@@ -219,7 +219,7 @@ func (p *pivoted) undisturbed(t *testing.T) {
 		t.Fatal("the request log shows no server being made: it cannot prove anything")
 	}
 	if o := c.run(nil, "pivot", "--lab"); o.exit != 0 {
-		t.Fatalf("exit %d\n%s", o.exit, o.output)
+		t.Fatalf("exit %d\n%s", o.exit, o.end())
 	}
 	p.reference = objectsIn(t, c, "kubeconfig")
 	if is := clusterState(p.reference); !strings.HasPrefix(is, "active") || len(p.reference.All()) < 15 {
@@ -243,7 +243,7 @@ func (p *pivoted) killed(t *testing.T, m moment, table *strings.Builder) {
 		time.AfterFunc(m.after, func() { _ = process.Kill() }) // it may have ended; the exit code decides
 	}, "pivot", "--lab")
 	if !hit || o.exit != -1 {
-		t.Fatalf("not killed: it never said %q, or ended first (exit %d)\n%s", m.line, o.exit, o.output)
+		t.Fatalf("not killed: it never said %q, or ended first (exit %d)\n%s", m.line, o.exit, o.end())
 	}
 	source, target := objectsIn(t, c, "management.kubeconfig"), objectsIn(t, c, "kubeconfig")
 	left := clusterState(source) + " / " + clusterState(target)
@@ -258,7 +258,7 @@ func (p *pivoted) killed(t *testing.T, m moment, table *strings.Builder) {
 	}
 	o = c.run(nil, "pivot", "--lab")
 	if o.exit != 0 {
-		t.Fatalf("the next run: exit %d\n%s", o.exit, o.output)
+		t.Fatalf("the next run: exit %d\n%s", o.exit, o.end())
 	}
 	fmt.Fprintf(table, "%-8s  %-45s  %-28s  %s, done in %.1fs\n", m.phase, fmt.Sprintf("%q+%s", m.line, m.after), left,
 		next, o.elapsed.Seconds())
@@ -300,7 +300,7 @@ func (p *pivoted) abort(t *testing.T, c *command, was capi.Inventory) {
 	t.Helper()
 	o := c.run(nil, "pivot", "--abort", "--lab")
 	if o.exit != 0 {
-		t.Fatalf("pivot --abort: exit %d\n%s", o.exit, o.output)
+		t.Fatalf("pivot --abort: exit %d\n%s", o.exit, o.end())
 	}
 	is := objectsIn(t, c, "management.kubeconfig")
 	if s := clusterState(is); !strings.HasPrefix(s, "active") || !maps.Equal(keysOf(is.All()), keysOf(was.All())) {

@@ -29,7 +29,7 @@ func TestRecoverQuorum(t *testing.T) {
 
 	o := l.run(nil, "recover-quorum", "--yes", "--lab")
 	if o.exit != 1 || !strings.Contains(o.output, "etcd has its quorum") {
-		t.Errorf("a recovery of an etcd that works: exit %d\n%s", o.exit, o.output)
+		t.Errorf("a recovery of an etcd that works: exit %d\n%s", o.exit, o.end())
 	}
 	l.noRecoveryFolder(t)
 
@@ -47,13 +47,13 @@ func TestRecoverQuorum(t *testing.T) {
 		!strings.Contains(o.output, `"kind":"recover-quorum-plan"`) ||
 		!strings.Contains(o.output, `"survivor":"`) ||
 		!strings.Contains(o.output, `"command":"bootstrap recover-quorum --lab`) {
-		t.Errorf("recover-quorum -n: exit %d\n%s", o.exit, o.output)
+		t.Errorf("recover-quorum -n: exit %d\n%s", o.exit, o.end())
 	}
 	if after := quorumFilesIn(t, l.state); !slices.Equal(held, after) {
 		t.Errorf("recover-quorum -n: the state folder had %v, and has %v", held, after)
 	}
 	if o := l.run(nil, "recover-quorum", "--lab"); o.exit != 2 || !strings.Contains(o.output, "--yes") {
-		t.Errorf("with nobody to ask: exit %d\n%s", o.exit, o.output)
+		t.Errorf("with nobody to ask: exit %d\n%s", o.exit, o.end())
 	}
 	madeBefore, restoredBefore := l.etcdsMade(t)
 	l.recoverKilled(t)
@@ -70,7 +70,7 @@ func TestRecoverQuorum(t *testing.T) {
 		t.Errorf("the servers are %v, they were %v", now, servers)
 	}
 	if o := l.run(nil, "all", "--lab"); o.exit != 0 {
-		t.Errorf("all, after the recovery: exit %d\n%s", o.exit, o.output)
+		t.Errorf("all, after the recovery: exit %d\n%s", o.exit, o.end())
 	}
 	if after := serverWrites(t, l.command); len(after) != len(before) {
 		t.Errorf("servers were made or deleted: %v", after[len(before):])
@@ -154,7 +154,7 @@ func (l *lostCluster) recoverKilled(t *testing.T) {
 			return
 		}
 		if o := l.run(nil, "all", "--lab"); o.exit != 2 || !strings.Contains(o.output, "recover-quorum") {
-			t.Errorf("all, in the middle of a recovery: exit %d\n%s", o.exit, o.output)
+			t.Errorf("all, in the middle of a recovery: exit %d\n%s", o.exit, o.end())
 		}
 	}, "recover-quorum", "--yes", "--lab")
 	if strings.Contains(o.output, "plantedSecretOfTheLostCluster") {

@@ -52,7 +52,7 @@ func TestReadopt(t *testing.T) {
 		t.Fatal(err)
 	}
 	if o := c.run(nil, "readopt", l.file, "--unencrypted", "--lab"); o.exit != 2 {
-		t.Errorf("a readoption that nobody agrees to: exit %d\n%s", o.exit, o.output)
+		t.Errorf("a readoption that nobody agrees to: exit %d\n%s", o.exit, o.end())
 	}
 	before := serverWrites(t, c)
 	l.readoptKilled(t)
@@ -62,7 +62,7 @@ func TestReadopt(t *testing.T) {
 	}
 	l.sameCluster(t)
 	if o := c.run(nil, "all", "--lab"); o.exit != 0 {
-		t.Fatalf("all, after the readoption: exit %d\n%s", o.exit, o.output)
+		t.Fatalf("all, after the readoption: exit %d\n%s", o.exit, o.end())
 	} else {
 		t.Logf("all in %.1fs", o.elapsed.Seconds())
 	}
@@ -84,7 +84,7 @@ func (l *lostCluster) readoptsItself(t *testing.T) {
 		}
 	}
 	if o := l.run(nil, "replace-machine", replaced, "--lab"); o.exit != 0 {
-		t.Fatalf("replace-machine %s: exit %d\n%s", replaced, o.exit, o.output)
+		t.Fatalf("replace-machine %s: exit %d\n%s", replaced, o.exit, o.end())
 	} else {
 		t.Logf("replaced %s in %.1fs", replaced, o.elapsed.Seconds())
 	}
@@ -104,7 +104,7 @@ func (l *lostCluster) readoptsItself(t *testing.T) {
 	}
 	if o = l.run(nil, "readopt", l.file, "--unencrypted", "--lab", "--yes", "--accept", missing); o.exit != 1 ||
 		!strings.Contains(o.output, unknown+":") || strings.Contains(o.output, missing+":") {
-		t.Errorf("a stale backup, of which one difference is accepted: exit %d\n%s", o.exit, o.output)
+		t.Errorf("a stale backup, of which one difference is accepted: exit %d\n%s", o.exit, o.end())
 	}
 	if after := writes(t, l.command); len(after) != len(wrote) {
 		t.Errorf("a refused readoption wrote: %v", after[len(wrote):])
@@ -118,7 +118,7 @@ func (l *lostCluster) readoptsItself(t *testing.T) {
 	l.sameCluster(t)
 	l.nothingIsStale(t, l.cluster(t))
 	if o := l.run(nil, "all", "--lab"); o.exit != 0 {
-		t.Errorf("all, after the readoption: exit %d\n%s", o.exit, o.output)
+		t.Errorf("all, after the readoption: exit %d\n%s", o.exit, o.end())
 	}
 	l.sameServers(t, before)
 }
@@ -147,7 +147,7 @@ func TestReadoptMakesWhatIsMissing(t *testing.T) {
 		t.Error("a refused readoption made a management cluster")
 	}
 	if o = c.run(nil, "readopt", l.file, "--unencrypted", "--lab", "--yes", "--accept", "server-missing/"+lost); o.exit != 0 {
-		t.Fatalf("readopt, with the loss accepted: exit %d\n%s", o.exit, o.output)
+		t.Fatalf("readopt, with the loss accepted: exit %d\n%s", o.exit, o.end())
 	}
 	t.Logf("readopted in %.1fs", o.elapsed.Seconds())
 	o.logSteps(t, "sweep", "put-back", "reconcile", "wait-nodes")
@@ -200,7 +200,7 @@ func (l *lostCluster) saveBackup(t *testing.T) {
 	t.Helper()
 	folder := t.TempDir()
 	if o := l.run(nil, "backup", "--lab", "--to", folder, "--unencrypted"); o.exit != 0 {
-		t.Fatalf("backup: exit %d\n%s", o.exit, o.output)
+		t.Fatalf("backup: exit %d\n%s", o.exit, o.end())
 	}
 	files, err := filepath.Glob(filepath.Join(folder, "k8s-*.slipway"))
 	if err != nil || len(files) != 1 {

@@ -58,7 +58,7 @@ func TestRecordSituations(t *testing.T) {
 	c := newCommand(t)
 	c.env = append(c.env, "CONTROL_PLANE_ENDPOINT=load-balancer") // so that CAPH creates it, or says why not
 	if o := c.run(nil, "--lab", "capi-init", "secret", "image"); o.exit != 0 {
-		t.Fatalf("exit %d\n%s", o.exit, o.output)
+		t.Fatalf("exit %d\n%s", o.exit, o.end())
 	}
 	config := must(os.ReadFile(filepath.Join(c.state, "management.kubeconfig")))(t)
 	r := &recorder{command: c, project: c.project(), t: t, dir: dir, mgmt: must(kube.Connect(config))(t)}
@@ -206,7 +206,7 @@ func (r *recorder) beforeLoadBalancer() (restock func()) {
 	restock = r.fault("out-of-stock")
 	stock()
 	if o := r.run(nil, "--lab", "--yes", "apply"); o.exit != 0 {
-		r.t.Fatalf("apply: exit %d\n%s", o.exit, o.output)
+		r.t.Fatalf("apply: exit %d\n%s", o.exit, o.end())
 	}
 	r.record("out-of-stock", "resource_unavailable")
 	return restock
@@ -307,7 +307,7 @@ func (r *recorder) beforeNodes() {
 func (r *recorder) ok(targets ...string) {
 	r.t.Helper()
 	if o := r.run(nil, append([]string{"--lab", "--yes"}, targets...)...); o.exit != 0 {
-		r.t.Fatalf("%v: exit %d\n%s", targets, o.exit, o.output)
+		r.t.Fatalf("%v: exit %d\n%s", targets, o.exit, o.end())
 	}
 }
 

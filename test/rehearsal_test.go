@@ -67,7 +67,7 @@ func fromNothing(t *testing.T, c *command) {
 		}
 	}, "--lab")
 	if o.exit != 0 {
-		t.Fatalf("exit %d\n%s", o.exit, o.output)
+		t.Fatalf("exit %d\n%s", o.exit, o.end())
 	}
 	for _, says := range []string{"the rate limit of the Hetzner project is low", "of 3600 requests are left",
 		"is not low any more"} {
@@ -175,7 +175,7 @@ func runAgain(t *testing.T, c *command) {
 	}
 	o := c.run(nil, "--lab")
 	if o.exit != 0 {
-		t.Fatalf("exit %d\n%s", o.exit, o.output)
+		t.Fatalf("exit %d\n%s", o.exit, o.end())
 	}
 	t.Logf("again in %.2fs", o.elapsed.Seconds())
 	reused := o.steps("step-reused")
@@ -220,7 +220,7 @@ func refusedByTheAPI(t *testing.T, c *command) {
 	before := writes(t, c)
 	o := c.run(nil, "--lab", "SERVER_TYPE=cx99")
 	if o.exit != 1 || !strings.Contains(o.output, "cx99") || !strings.Contains(o.output, "cx33") {
-		t.Errorf("an unknown server type: exit %d\n%s", o.exit, o.output)
+		t.Errorf("an unknown server type: exit %d\n%s", o.exit, o.end())
 	}
 	// The code path of a real run, with a token that this Hetzner refuses.
 	var info struct {
@@ -232,7 +232,7 @@ func refusedByTheAPI(t *testing.T, c *command) {
 	elsewhere.env = []string{"HCLOUD_ENDPOINT=" + info.HetznerEndpoint}
 	o = elsewhere.run(nil, "preflight")
 	if o.exit != 1 || !strings.Contains(o.output, "does not accept the API token") {
-		t.Errorf("a wrong token: exit %d\n%s", o.exit, o.output)
+		t.Errorf("a wrong token: exit %d\n%s", o.exit, o.end())
 	}
 	files, err := filesUnder(elsewhere.state)
 	if err != nil || len(files) == 0 {
@@ -247,7 +247,7 @@ func refusedByTheAPI(t *testing.T, c *command) {
 		t.Errorf("it wrote: %v", wrote)
 	}
 	if o := c.run(nil, "--lab"); o.exit != 0 {
-		t.Errorf("with the right values again: exit %d\n%s", o.exit, o.output)
+		t.Errorf("with the right values again: exit %d\n%s", o.exit, o.end())
 	}
 }
 
@@ -266,7 +266,7 @@ func changedValues(t *testing.T, c *command) {
 	planTellsTheChange(t, &elsewhere)
 	o := elsewhere.run(nil, "--lab")
 	if o.exit != 0 {
-		t.Fatalf("exit %d\n%s", o.exit, o.output)
+		t.Fatalf("exit %d\n%s", o.exit, o.end())
 	}
 	ran := slices.Sorted(slices.Values(o.steps("step-done")))
 	if !slices.Equal(ran, []string{"cilium", "wait-nodes", "wait-releases"}) {
@@ -276,7 +276,7 @@ func changedValues(t *testing.T, c *command) {
 	showsValuesOfTheLab(t, &elsewhere)
 	// Back to the project's own values, for what follows.
 	if o := c.run(nil, "--lab"); o.exit != 0 {
-		t.Fatalf("exit %d\n%s", o.exit, o.output)
+		t.Fatalf("exit %d\n%s", o.exit, o.end())
 	}
 }
 
@@ -291,7 +291,7 @@ func deletedRelease(t *testing.T, c *command) {
 	}
 	o := c.run(nil, "--lab")
 	if o.exit != 0 {
-		t.Fatalf("exit %d\n%s", o.exit, o.output)
+		t.Fatalf("exit %d\n%s", o.exit, o.end())
 	}
 	ran := o.steps("step-done")
 	others := slices.DeleteFunc(slices.Clone(ran), func(s string) bool {
@@ -341,7 +341,7 @@ func unreachableManagement(t *testing.T, c *command) {
 		t.Fatal(err)
 	}
 	if o.exit != 1 || !strings.Contains(o.output, "this step created nothing") {
-		t.Errorf("against a management cluster that does not answer: exit %d\n%s", o.exit, o.output)
+		t.Errorf("against a management cluster that does not answer: exit %d\n%s", o.exit, o.end())
 	}
 	if ran := o.steps("step-started"); len(ran) > 0 {
 		t.Errorf("steps %v were run", ran)

@@ -57,7 +57,7 @@ func TestRemoteState(t *testing.T) {
 	select {
 	case process = <-frozen:
 	case o := <-ended:
-		t.Fatalf("the first run was not frozen: exit %d\n%s", o.exit, o.output)
+		t.Fatalf("the first run was not frozen: exit %d\n%s", o.exit, o.end())
 	}
 	o := second.run(nil, args...)
 	for _, says := range []string{"is held by process", "it has given no sign for 12s"} {
@@ -73,7 +73,7 @@ func TestRemoteState(t *testing.T) {
 		t.Fatal(err)
 	}
 	if o := <-ended; o.exit != 1 || !strings.Contains(o.output, "it has lost the lease") {
-		t.Errorf("the first run, awake again: exit %d\n%s", o.exit, o.output)
+		t.Errorf("the first run, awake again: exit %d\n%s", o.exit, o.end())
 	}
 	if late := changesSince(t, first.state, awake); len(late) > 0 {
 		t.Errorf("the first run has changed without its lease: %v", late)

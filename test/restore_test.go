@@ -63,7 +63,7 @@ func TestRestore(t *testing.T) {
 	// From here on it is an ordinary cluster.
 	before := serverWrites(t, c)
 	if o := c.run(nil, "all", "--lab"); o.exit != 0 {
-		t.Errorf("all, after the restore: exit %d\n%s", o.exit, o.output)
+		t.Errorf("all, after the restore: exit %d\n%s", o.exit, o.end())
 	}
 	if after := serverWrites(t, c); len(after) != len(before) {
 		t.Errorf("all, after the restore, touched servers: %v", after[len(before):])
@@ -170,7 +170,7 @@ func (l *lostCluster) backUp(t *testing.T) {
 	before, stop := writes(t, l.command), use(t, l.command)
 	if o := l.run(nil, "backup", "--lab", "--to", folder, "BACKUP_RECIPIENTS="+key.Recipient().String(),
 		"BACKUP_IDENTITY_FILE="+l.identity); o.exit != 0 {
-		t.Fatalf("backup: exit %d\n%s", o.exit, o.output)
+		t.Fatalf("backup: exit %d\n%s", o.exit, o.end())
 	}
 	if stop() == 0 {
 		t.Error("the cluster was not in use meanwhile")

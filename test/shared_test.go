@@ -77,7 +77,7 @@ func bootstrapped(t *testing.T, target string) *command {
 	s := shared[target]
 	if s == nil {
 		if o := c.run(nil, target, "--lab"); o.exit != 0 {
-			t.Fatalf("%s: exit %d\n%s", target, o.exit, o.output)
+			t.Fatalf("%s: exit %d\n%s", target, o.exit, o.end())
 		}
 		c.share(target)
 		return c

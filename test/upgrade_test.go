@@ -123,7 +123,7 @@ func (u *upgrading) killed(last string, more ...string) {
 func (u *upgrading) kill(at event, more ...string) {
 	u.t.Helper()
 	if o, n := u.killFirst([]event{at}, more...); n < 0 {
-		u.t.Fatalf("it was not killed in %s at %q: exit %d\n%s", at.Step, at.Message, o.exit, o.output)
+		u.t.Fatalf("it was not killed in %s at %q: exit %d\n%s", at.Step, at.Message, o.exit, o.end())
 	}
 }
 
@@ -157,7 +157,7 @@ func (u *upgrading) finish(exit int, more ...string) outcome {
 	o := u.upgrade(nil, more...)
 	u.t.Logf("upgrade %v: exit %d after %.0fs", more, o.exit, o.elapsed.Seconds())
 	if o.exit != exit {
-		u.t.Fatalf("upgrade %v: exit %d\n%s", more, o.exit, o.output)
+		u.t.Fatalf("upgrade %v: exit %d\n%s", more, o.exit, o.end())
 	}
 	for _, e := range o.events {
 		if strings.Contains(e.Message, "the API") {
@@ -234,7 +234,7 @@ func (u *upgrading) inPlace(servers []string) {
 	args := []string{"upgrade", "--in-place", "TALOS_VERSION=" + version, "--lab", "--yes"}
 	if o := u.run(nil, "upgrade", "--in-place", "--to-set", "2026-09", "--lab", "--yes"); o.exit != 1 ||
 		!strings.Contains(o.output, "is another minor version") {
-		u.t.Errorf("in place to another minor version: exit %d\n%s", o.exit, o.output)
+		u.t.Errorf("in place to another minor version: exit %d\n%s", o.exit, o.end())
 	}
 	killed := false
 	o := u.run(func(e event, p *os.Process) {
@@ -243,16 +243,16 @@ func (u *upgrading) inPlace(servers []string) {
 		}
 	}, args...)
 	if !killed {
-		u.t.Fatalf("it was not killed between two servers: exit %d\n%s", o.exit, o.output)
+		u.t.Fatalf("it was not killed between two servers: exit %d\n%s", o.exit, o.end())
 	}
 	o = u.run(nil, args...)
 	u.t.Logf("upgrade --in-place, resumed: exit %d after %.0fs", o.exit, o.elapsed.Seconds())
 	if o.exit != 0 || strings.Contains(o.output, "upgrading the Talos of server "+slices.Min(servers)) {
-		u.t.Fatalf("upgrade --in-place, resumed: exit %d\n%s", o.exit, o.output)
+		u.t.Fatalf("upgrade --in-place, resumed: exit %d\n%s", o.exit, o.end())
 	}
 	if o := u.run(nil, "all", "--lab", "TALOS_VERSION="+version); o.exit != 0 ||
 		strings.Contains(o.output, "and the cluster has") {
-		u.t.Errorf("all with the new version: exit %d\n%s", o.exit, o.output)
+		u.t.Errorf("all with the new version: exit %d\n%s", o.exit, o.end())
 	}
 	nodes, err := workload(u.t, u.command).CoreV1().Nodes().List(u.t.Context(), metav1.ListOptions{})
 	if err != nil {
@@ -324,7 +324,7 @@ func (u *upgrading) again() {
 	before := slices.Sorted(maps.Keys(u.apiVersions(u.t.Context())))
 	o := u.run(nil, "all", "--lab", "VERSIONS="+u.set)
 	if o.exit != 0 || strings.Contains(o.output, "and the cluster has") {
-		u.t.Errorf("all with the new versions: exit %d\n%s", o.exit, o.output)
+		u.t.Errorf("all with the new versions: exit %d\n%s", o.exit, o.end())
 	}
 	if after := slices.Sorted(maps.Keys(u.apiVersions(u.t.Context()))); !slices.Equal(before, after) {
 		u.t.Errorf("a run of all has changed the servers: %v, before %v", after, before)

@@ -26,7 +26,7 @@ const newerKubernetes = "v1.33.13"
 func TestTwoVersions(t *testing.T) {
 	c := newCommand(t)
 	if o := c.run(nil, "all", "--lab", "VERSIONS=guide"); o.exit != 0 { // later runs keep it
-		t.Fatalf("all of guide: exit %d\n%s", o.exit, o.output)
+		t.Fatalf("all of guide: exit %d\n%s", o.exit, o.end())
 	}
 	began := time.Now()
 	if out, err := c.exec(t.Context(), "lab", "build", "KUBERNETES_VERSION="+newerKubernetes); err != nil {
@@ -55,7 +55,7 @@ func twoLabs(t *testing.T, c *command, older string) {
 	other := newCommand(t)
 	o := other.run(nil, "all", "--lab", "CONTROL_PLANE_REPLICAS=1")
 	if o.exit != 0 {
-		t.Fatalf("exit %d\n%s", o.exit, o.output)
+		t.Fatalf("exit %d\n%s", o.exit, o.end())
 	}
 	for _, says := range []string{"the lab runs Kubernetes", "in the lab, in place of"} {
 		if strings.Contains(o.output, says) {
