@@ -57,7 +57,7 @@ func TestUpgradeFromGuide(t *testing.T) {
 		})
 	}
 	part("rehearsal", func(u *upgrading) {
-		stages := rehearse(u.t, u.command, "--to-set", u.set)
+		stages := rehearse(u.t, u.command, newCommand(u.t), "upgrade", "--to-set", u.set).stages()
 		for _, stage := range []string{"providers", "talos", "kubernetes-1-35-4", "workers"} {
 			if !slices.Contains(stages, stage) {
 				u.t.Errorf("the report has no stage %s: %v", stage, stages)
@@ -87,7 +87,7 @@ func ofGuide(t *testing.T, target string, values ...string) *upgrading {
 	}
 	o := c.run(nil, target, "--lab", "VERSIONS=guide")
 	if t.Logf("%s in %.0fs", target, o.elapsed.Seconds()); o.exit != 0 {
-		t.Fatalf("%s: exit %d\n%s", target, o.exit, o.output)
+		t.Fatalf("%s: exit %d\n%s", target, o.exit, o.end())
 	}
 	return &upgrading{t: t, command: c, set: supportedSet}
 }
@@ -107,7 +107,7 @@ func (u *upgrading) fromGuide(nodes int, moments []event) {
 	for left := moments; len(left) > 0; {
 		o, n := u.killFirst(left)
 		if n < 0 {
-			u.t.Fatalf("it was not killed at any of %v: exit %d\n%s", left, o.exit, o.output)
+			u.t.Fatalf("it was not killed at any of %v: exit %d\n%s", left, o.exit, o.end())
 		}
 		steps[left[n].Step] = true
 		left = left[n+1:]

@@ -81,11 +81,17 @@ func printDrillFigures(w io.Writer, r drill.Report) {
 	}
 }
 
-// printUpgradeReport prints the report of the rehearsal of an upgrade.
-func printUpgradeReport(out io.Writer, r drill.UpgradeReport) error {
+// printRehearsal prints the report of the rehearsal of a change.
+func printRehearsal(out io.Writer, r drill.RehearsalReport) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	printVerdict(w, "rehearsal of the upgrade of", r.Cluster, r.Passed, r.Parts)
-	fmt.Fprintln(w, "\nSTEP OF THE UPGRADE\tTIME")
+	printVerdict(w, "rehearsal of "+r.Change+" on", r.Cluster, r.Passed, r.Parts)
+	for i, changed := range r.Changed {
+		if i == 0 {
+			fmt.Fprintln(w)
+		}
+		fmt.Fprintf(w, "%s\n", text.Printable(changed))
+	}
+	fmt.Fprintln(w, "\nSTEP\tTIME")
 	for _, s := range r.Stages {
 		fmt.Fprintf(w, "%s\t%s\n", s.Name, text.Elapsed(s.Elapsed))
 	}

@@ -55,12 +55,12 @@ func planTargets(ctx context.Context, c *call) (changes bool, err error) {
 	if slices.Equal(k.Targets, []string{targetApply}) {
 		asked, cancel := context.WithTimeout(ctx, examinesWithin)
 		defer cancel()
-		x, lines, err := operations.ExamineApply(asked, k)
+		p, lines, err := operations.ExamineApply(asked, k)
 		switch {
 		case err != nil:
 			return false, err
-		case x != nil:
-			return len(x.Stages) > 0, c.print(x, func(io.Writer, int) error { return c.say("%s", strings.Join(lines, "\n")) })
+		case p != nil:
+			return p.Changes(), c.print(p, func(io.Writer, int) error { return c.say("%s", strings.Join(lines, "\n")) })
 		}
 	}
 	f, err := operations.Plan(ctx, k, commands()...)

@@ -16,9 +16,11 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/cluster/changes"
+	"github.com/slipway-k8s/slipway/internal/cluster/clustertest"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
 	"github.com/slipway-k8s/slipway/internal/operation/forecast"
+	"github.com/slipway-k8s/slipway/internal/operation/scale"
 	"github.com/slipway-k8s/slipway/internal/operation/upgrade"
 	"github.com/slipway-k8s/slipway/internal/state/settings"
 	"github.com/slipway-k8s/slipway/platform"
@@ -211,6 +213,46 @@ func TestApplyWasCutOff(t *testing.T) {
 	wantSaid(t, "upgrade", said, "apply SERVER_TYPE=cx43")
 	_, said = q.command(t, "status")
 	wantSaid(t, "status", said, "was cut off before stage configuration", "apply SERVER_TYPE=cx43")
+}
+
+// A changed number of control plane servers is a part of what apply does, also where its scaling was begun; servers are
+// deleted with consent alone.
+func TestApplyScales(t *testing.T) {
+	q := newQuick(t, quickCharts(t))
+	if code := q.run(t, death{}); code != ExitDone {
+		t.Fatalf("exit %d: %s", code, q.stderr)
+	}
+	q.manageItself(t)
+	q.Management.Put(clustertest.CRD("clusters", "cluster.x-k8s.io", "v1beta1", "Cluster"))
+	scales := func(to int) {
+		t.Helper()
+		code, said := q.command(t, "plan", "apply", "--output", "json", fmt.Sprintf("CONTROL_PLANE_REPLICAS=%d", to))
+		var plan struct{ Scale struct{ From, To int } }
+		if err := json.Unmarshal([]byte(said), &plan); err != nil || code != ExitDone {
+			t.Fatalf("exit %d, %v: %s", code, err, said)
+		}
+		if plan.Scale.From != 3 || plan.Scale.To != to {
+			t.Errorf("to %d servers: %+v\n%s", to, plan, said)
+		}
+	}
+	scales(5)
+	scales(1)
+	before := q.look()
+	code, said := q.command(t, "apply", "CONTROL_PLANE_REPLICAS=1")
+	if code != ExitUsage || !strings.Contains(said, "scale deletes servers and asks before") {
+		t.Errorf("without consent: exit %d\n%s", code, said)
+	}
+	if after := q.look(); after != before {
+		t.Errorf("something was changed:\n%s", difference(before, after))
+	}
+	if err := scale.Begin(q.state().Files(), scale.Change{Group: scale.ControlPlaneGroup, From: 3, To: 1}); err != nil {
+		t.Fatal(err)
+	}
+	scales(1)
+	code, said = q.command(t, "apply", "CONTROL_PLANE_REPLICAS=1")
+	if code != ExitUsage || !strings.Contains(said, "scale deletes servers and asks before") {
+		t.Errorf("resumed without consent: exit %d\n%s", code, said)
+	}
 }
 
 // What apply has brought to the cluster can be taken back: what the step access saw before does not count any more.

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/session/drill"
 	"github.com/slipway-k8s/slipway/steps"
 )
 
@@ -44,10 +45,27 @@ func newStepCommand(c *call, s flow.Info, plan *steps.Plan) *cobra.Command {
 	case targetApply:
 		cmd.Long += "\n\nAlone, and in a cluster that manages itself, it brings what was changed in the configuration to the " +
 			"cluster: the control plane's servers are replaced one after another. With --dry-run it says what that is."
+		addRehearsal(c, cmd)
 	case targetPivot:
 		cmd.Flags().BoolVar(&o.Abort, "abort", false, "put a pivot back that has not deleted anything yet")
 	}
 	return cmd
+}
+
+// addRehearsal has apply rehearse its change on a copy of the cluster, where a backup is named.
+func addRehearsal(c *call, cmd *cobra.Command) {
+	var own rehearsalOptions
+	own.addFlags(cmd, "change it as it is configured")
+	addAcceptFlags(cmd, &c.arguments)
+	cmd.RunE = c.run(func(ctx context.Context, c *call) error {
+		if err := own.check(); err != nil {
+			return err
+		}
+		if own.Rehearse == "" {
+			return runOrPlan(ctx, c)
+		}
+		return rehearse(ctx, c, nil, own, targetApply, drill.Apply)
+	})
 }
 
 // stepsCommand creates the command of a step: further steps may follow it as arguments.

@@ -27,13 +27,14 @@ type upgradeOptions struct {
 	Via        []string // patch releases of Kubernetes to go through
 	PauseAfter string   // stage
 	InPlace    bool     // Talos, without replacing servers
-	Rehearse   string   // backup
-	KeepLab    bool     // of a rehearsal
+	rehearsalOptions
 }
+
+const upgradeName = "upgrade"
 
 func newUpgradeCommand(c *call) *cobra.Command {
 	var own upgradeOptions
-	cmd := c.command("upgrade", groupCluster,
+	cmd := c.command(upgradeName, groupCluster,
 		"upgrade Talos, Kubernetes, the providers and the charts to the configured versions, stage by stage, checking each",
 		func(ctx context.Context, c *call) error { return runUpgrade(ctx, c, own) })
 	o := &c.arguments
@@ -48,13 +49,15 @@ func newUpgradeCommand(c *call) *cobra.Command {
 	flags.StringVar(&own.PauseAfter, "pause-after", "", "end after a `STAGE`; the same command without it does the rest")
 	flags.BoolVar(&own.InPlace, "in-place", false, "upgrade Talos to a patch release on the control plane servers that "+
 		"there are, one after another, instead of replacing them")
-	flags.StringVar(&own.Rehearse, "rehearse", "", "restore the backup `FILE` into a lab of its own, and upgrade it there")
-	flags.BoolVar(&own.KeepLab, "keep-lab", false, "with --rehearse: leave the lab up at the end")
+	own.addFlags(cmd, "upgrade it")
 	return cmd
 }
 
 // runUpgrade brings the cluster to the configured versions.
 func runUpgrade(ctx context.Context, c *call, o upgradeOptions) error {
+	if err := o.check(); err != nil {
+		return err
+	}
 	table, err := c.Table(c.workDir)
 	if err != nil {
 		return err
@@ -131,7 +134,7 @@ func setValues(table *config.Table, given []settings.Assignment,
 // upgradeAgain are the words of the command that resumes an upgrade: with the versions that the operator gave to this
 // one.
 func upgradeAgain(given []settings.Assignment, environment map[string]string, o upgradeOptions) []string {
-	words := []string{"upgrade"}
+	words := []string{upgradeName}
 	if o.ToSet != "" {
 		words = append(words, "--to-set", o.ToSet)
 	}

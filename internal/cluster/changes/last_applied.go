@@ -3,7 +3,9 @@ package changes
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"time"
 
@@ -53,14 +55,42 @@ func RecordApplied(ctx context.Context, cfg config.Config, tools platform.Tools,
 	if err != nil {
 		return err
 	}
+	if err := writeApplied(tools.Files, digests); err != nil {
+		return err
+	}
+	return KeepSources(ctx, tools, sources, j)
+}
+
+func writeApplied(files platform.Files, digests map[string]render.Digest) error {
 	data, err := json.MarshalIndent(appliedRecord{time.Now().UTC(), digests}, "", "  ")
 	if err == nil {
-		err = tools.Files.Write(appliedFile, append(data, '\n'))
+		err = files.Write(appliedFile, append(data, '\n'))
 	}
 	if err != nil {
 		return fmt.Errorf("record what was applied: %w", err)
 	}
-	return KeepSources(ctx, tools, sources, j)
+	return nil
+}
+
+// CopyApplied gives another state folder what one knows of what was applied last, with the copies of the files. known is
+// false where it knows nothing.
+func CopyApplied(ctx context.Context, to, from platform.Files) (known bool, err error) {
+	recorded, err := flow.Folder(from.String()).Load(ctx)
+	if err != nil {
+		return false, fmt.Errorf("read what was applied last: %w", err)
+	}
+	digests, _ := applied(platform.Tools{Files: from}, recorded)
+	copies, err := from.Read(KeptSourcesFile)
+	if len(digests) == 0 || errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err == nil {
+		err = to.Write(KeptSourcesFile, copies)
+	}
+	if err != nil {
+		return false, fmt.Errorf("copy the files that were applied last: %w", err)
+	}
+	return true, writeApplied(to, digests)
 }
 
 // ForgetApplied removes the record: the cluster that it is of is gone, or was restored.

@@ -174,23 +174,21 @@ func contentOf(o *unstructured.Unstructured) map[string]any {
 }
 
 // requestedValues are the values of the configuration that the control plane's objects are to get, but for versions,
-// which have stages of their own. left says what is not brought to the cluster by this operation, and refused what no
-// operation brings.
-func (e *environment) requestedValues(requested []changes.Deviation) (values map[string]string, left,
-	refused []string) {
+// which have stages of their own, and for the number of servers, which scale changes. refused says what no operation
+// brings to a cluster.
+func (e *environment) requestedValues(requested []changes.Deviation) (values map[string]string, refused []string) {
 	values = map[string]string{}
 	for _, d := range requested {
 		switch {
 		case d.Variable == "" || slices.Contains(variables(), d.Variable): // of the manifests, and a stage of its own
 		case d.Variable == changes.ReplicasVariable:
-			left = append(left, d.String())
 		case slices.Contains(changes.ImmutableVariables(), d.Variable):
 			refused = append(refused, d.String())
 		default:
 			values[d.Variable] = d.Wanted
 		}
 	}
-	return values, left, refused
+	return values, refused
 }
 
 // resolved are the values with one server type, and the name of the image for it; empty: the image stays. The servers
@@ -224,14 +222,12 @@ func (c *controlPlane) resolved(ctx context.Context, values map[string]string, o
 type configuration struct {
 	stage     *Stage   // nil: there is nothing to change
 	summaries []string // of what it does
-	left      []string // what another operation brings to the cluster
 }
 
 // examineConfiguration finds out what the requested values and the edited files change. Its error is a RefusedError
 // where that cannot be.
 func (e *environment) examineConfiguration(ctx context.Context, c clusters, o Options) (out configuration, err error) {
-	values, left, refused := e.requestedValues(o.Requested)
-	out.left = left
+	values, refused := e.requestedValues(o.Requested)
 	plane := newControlPlane(e, c)
 	values, image, err := plane.resolved(ctx, values, "")
 	if err != nil {
@@ -328,7 +324,7 @@ func (s configurationStep) run(ctx context.Context, say flow.Say, offer string) 
 
 // change changes the objects. The control plane's template is created first, the Cluster is changed last.
 func (s configurationStep) change(ctx context.Context, say flow.Say, plane *controlPlane, offer string) error {
-	values, _, _ := s.requestedValues(s.requested)
+	values, _ := s.requestedValues(s.requested)
 	values, image, err := plane.resolved(ctx, values, offer)
 	if err != nil {
 		return err

@@ -62,8 +62,7 @@ func TestConfiguration(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(x.Stages) != 1 || x.Stages[0].Name != StageConfiguration || !x.Servers() || len(x.Configuration) != 2 ||
-		len(x.Left) != 1 {
+	if len(x.Stages) != 1 || x.Stages[0].Name != StageConfiguration || !x.Servers() || len(x.Configuration) != 2 {
 		t.Errorf("%+v", x)
 	}
 	if p.made != 3 || p.held == 0 {

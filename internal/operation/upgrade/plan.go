@@ -276,8 +276,7 @@ func (e *environment) examine(ctx context.Context, o Options, via map[uint64]str
 		if err != nil {
 			return x, err
 		}
-		x.Stages, x.Configuration, x.Left, x.requested = is.insert(x.Stages), is.summaries, append(x.Left, is.left...),
-			o.Requested
+		x.Stages, x.Configuration, x.requested = is.insert(x.Stages), is.summaries, o.Requested
 	}
 	if len(x.Stages) == 0 {
 		return x, nil

@@ -1,5 +1,5 @@
 // Package drill loses a cluster in a lab of its own, restores it from its backup, and compares the two; it also
-// rehearses an upgrade on what a backup restores.
+// rehearses an upgrade, or another change of the configuration, on what a backup restores.
 package drill
 
 import (
@@ -33,9 +33,10 @@ const (
 	restoreAttempts = 5
 )
 
-// Options are the choices of a drill, or of the rehearsal of an upgrade.
+// Options are the choices of a drill, or of the rehearsal of a change.
 type Options struct {
 	Backup  *operations.OpenedBackup // is restored; nil: that of a cluster which the drill creates
+	State   statedir.Dir             // of a rehearsal: the cluster's state folder, which may not exist
 	Faults  uint64                   // seed of faults during the restore; 0: none
 	KeepLab bool                     // leave its lab up
 
@@ -45,13 +46,26 @@ type Options struct {
 	Part func(report string, number, of int, name, why string)
 }
 
+// RehearsalFolder is the state folder of a rehearsal, and that of the cluster, which is read: the one that --state-dir
+// names, unless it is empty.
+func RehearsalFolder(k session.Cluster) (own, cluster statedir.Dir, err error) {
+	cluster = statedir.New(k.StateDir, k.Cfg.ClusterName, k.Caller.WorkDir)
+	if entries, err := os.ReadDir(string(cluster)); err == nil && len(entries) > 0 && k.StateDir != "" {
+		k.StateDir = string(cluster) + folderSuffix()
+	}
+	own, err = Folder(k)
+	return own, cluster, err
+}
+
+// folderSuffix tells the folder of a drill from that of the cluster.
+func folderSuffix() string { return ".drill-" + time.Now().UTC().Format("20060102T150405Z") }
+
 // Folder is the state folder of a drill, by default a new one beside those of clusters. It refuses one that holds
 // anything.
 func Folder(k session.Cluster) (statedir.Dir, error) {
 	dir := k.StateDir
 	if dir == "" {
-		began := time.Now().UTC().Format("20060102T150405Z")
-		dir = filepath.Join(statedir.StateFolderIn, k.Cfg.ClusterName+".drill-"+began)
+		dir = filepath.Join(statedir.StateFolderIn, k.Cfg.ClusterName+folderSuffix())
 	}
 	state := statedir.New(dir, k.Cfg.ClusterName, k.Caller.WorkDir)
 	entries, err := os.ReadDir(string(state))

@@ -19,6 +19,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
 	"github.com/slipway-k8s/slipway/internal/operation/doctor"
 	"github.com/slipway-k8s/slipway/internal/operation/forecast"
+	"github.com/slipway-k8s/slipway/internal/operation/scale"
 	"github.com/slipway-k8s/slipway/internal/operation/unfinished"
 	"github.com/slipway-k8s/slipway/internal/operation/upgrade"
 	"github.com/slipway-k8s/slipway/internal/planning"
@@ -40,23 +41,33 @@ type UpgradeResult struct {
 	upgrade.Examination
 	Done bool                 // all stages are, and none is left
 	API  upgrade.Availability // of the cluster, while it was upgraded
+	// Scale is what Apply does after the stages with the number of control plane servers; nil: nothing.
+	Scale *scale.Change
 
+	agreed bool         // the operator was asked before the stages
 	Report *flow.Report // of the stages' steps; nil: none was run
 }
 
 // Upgrade brings the cluster to the configured versions, stage by stage. It asks before it begins; one that was begun
 // is resumed.
 func Upgrade(ctx context.Context, s *session.Session, o UpgradeOptions, ask session.Questions) (UpgradeResult, error) {
-	return change(ctx, s, s.Cfg.Config, upgrade.Options{Via: o.Via, InPlace: o.InPlace},
+	var r UpgradeResult
+	err := r.change(ctx, s, s.Cfg.Config, upgrade.Options{Via: o.Via, InPlace: o.InPlace},
 		upgrade.Said{Again: o.Again, PauseAfter: o.PauseAfter}, ask)
+	return r, err
 }
 
-// Apply brings a cluster that manages itself to the configuration: to its versions as Upgrade does, and to the values
-// and manifests that were changed since they were applied last. What was changed in the cluster since, and not in the
-// configuration, stays. It asks before it begins; one that was begun is resumed.
+// Apply brings a cluster that manages itself to the configuration: to its versions as Upgrade does, to the values and
+// manifests that were changed since they were applied last, and then to the number of control plane servers, as Scale
+// does. What was changed in the cluster since, and not in the configuration, stays. It asks before it begins; one that
+// was begun is resumed.
 func Apply(ctx context.Context, s *session.Session, b planning.Bootstrap, ask session.Questions) (r UpgradeResult,
 	err error) {
-	cfg, o, err := requested(ctx, s.Cfg, b, s.Journal(), s.Unfinished)
+	wanted, err := request(ctx, s.Cfg, b, s.Journal(), s.Unfinished)
+	if err != nil {
+		return r, err
+	}
+	r.Scale, err = wanted.examineScale(ctx, s.Cfg.Config, s.Tools)
 	if err != nil {
 		return r, err
 	}
@@ -64,10 +75,21 @@ func Apply(ctx context.Context, s *session.Session, b planning.Bootstrap, ask se
 	for _, v := range s.Values {
 		again = append(again, v.Shown())
 	}
-	if r, err = change(ctx, s, cfg, o, upgrade.Said{Again: again}, ask); err != nil || !r.Done {
+	if err := r.change(ctx, s, wanted.cfg, wanted.options, upgrade.Said{Again: again}, ask); err != nil || !r.Done {
 		return r, err
 	}
-	return r, recordApplied(ctx, s, b, o.Requested)
+	if err := recordApplied(ctx, s, b, wanted.options.Requested); err != nil || wanted.servers == 0 {
+		return r, err
+	}
+	if r.agreed { // to the stages and the scaling at once
+		ask.Confirm = func(context.Context, string, string) error { return nil }
+	}
+	r.Done = false
+	if err := Scale(ctx, s, ScaleOptions{Count: wanted.servers}, ask); err != nil {
+		return r, err
+	}
+	r.Done = true
+	return r, recordApplied(ctx, s, b, nil)
 }
 
 // recordApplied records the configuration that the cluster has now. The number of servers, which scale changes, stays
@@ -86,17 +108,48 @@ func recordApplied(ctx context.Context, s *session.Session, b planning.Bootstrap
 	return changes.RecordApplied(ctx, cfg, s.Tools, sources, s.Journal())
 }
 
-// requested compares the configuration with the cluster: the configuration as the cluster is to have it, and what is to
-// be changed besides versions.
-func requested(ctx context.Context, given settings.Configuration, b planning.Bootstrap, j flow.Journal,
-	begun []unfinished.Operation) (cfg config.Config, o upgrade.Options, err error) {
+// requested is what a configuration asks for that the cluster has not.
+type requested struct {
+	cfg     config.Config // as the cluster is to have it
+	options upgrade.Options
+	servers int // of the control plane; 0: it has them
+}
+
+// request compares the configuration with the cluster.
+func request(ctx context.Context, given settings.Configuration, b planning.Bootstrap, j flow.Journal,
+	begun []unfinished.Operation) (r requested, err error) {
 	found := forecast.Compare(ctx, b, j, given, nil, begun)
 	if found.Uncompared != "" {
-		return cfg, o, fmt.Errorf("compare the configuration with the cluster: %s", found.Uncompared)
+		return r, fmt.Errorf("compare the configuration with the cluster: %s", found.Uncompared)
 	}
-	o = upgrade.Options{Configuration: true, Requested: changes.RequestedDeviations(found.Deviations)}
-	cfg, err = changes.KeptValues(given.Config, found.Deviations)
-	return cfg, o, err
+	r.options = upgrade.Options{Configuration: true, Requested: changes.RequestedDeviations(found.Deviations)}
+	r.cfg, err = changes.KeptValues(given.Config, found.Deviations)
+	if err != nil {
+		return r, err
+	}
+	if slices.Contains(found.Awaited, changes.ReplicasVariable) { // a scaling that was begun is resumed
+		r.servers = given.ControlPlaneReplicas
+	}
+	for _, d := range r.options.Requested {
+		if d.Variable == changes.ReplicasVariable {
+			r.servers = given.ControlPlaneReplicas
+			err = settings.Variable(d.Variable).Set(&r.cfg, d.Live) // during the stages it keeps those that it has
+		}
+	}
+	return r, err
+}
+
+// examineScale says what the scaling of the control plane does; nil: it has its servers.
+func (r requested) examineScale(ctx context.Context, cfg config.Config, tools platform.Tools) (*scale.Change, error) {
+	if r.servers == 0 {
+		return nil, nil
+	}
+	o := ScaleOptions{Count: r.servers}
+	if err := o.Check(cfg); err != nil {
+		return nil, err
+	}
+	change, err := o.Group(cfg, tools).Examine(ctx, func(string, ...any) {}, o.Count)
+	return &change, err
 }
 
 // AppliesToItself tells whether targets ask for Apply: apply alone, of a cluster that manages itself.
@@ -107,9 +160,18 @@ func AppliesToItself(ctx context.Context, targets []string, b planning.Bootstrap
 	return b.Plan.PivotPassed(ctx, j)
 }
 
-// ExamineApply says what Apply would do, in words; nil: the targets do not ask for it, or nothing could be asked. It
+// ApplyPlan is what Apply would do.
+type ApplyPlan struct {
+	upgrade.Examination
+	Scale *scale.Change `json:"scale,omitempty"` // of the control plane, after the stages
+}
+
+// Changes tells whether Apply would change anything.
+func (p ApplyPlan) Changes() bool { return len(p.Stages) > 0 || p.Scale != nil }
+
+// ExamineApply says what Apply would do, in words, too; nil: the targets do not ask for it, or nothing could be asked. It
 // changes nothing.
-func ExamineApply(ctx context.Context, k session.Cluster) (x *upgrade.Examination, lines []string, err error) {
+func ExamineApply(ctx context.Context, k session.Cluster) (p *ApplyPlan, lines []string, err error) {
 	if err := k.Validate(ctx); err != nil {
 		return nil, nil, err
 	}
@@ -125,13 +187,28 @@ func ExamineApply(ctx context.Context, k session.Cluster) (x *upgrade.Examinatio
 	if err != nil || !applies || at.Offline != "" {
 		return nil, nil, err
 	}
-	cfg, o, err := requested(ctx, at.Cfg, b, at.Folder.Journal(), nil)
+	wanted, err := request(ctx, at.Cfg, b, at.Folder.Journal(), nil)
 	if err != nil {
 		return nil, nil, err
 	}
-	found, err := upgrade.Examine(ctx, cfg, at.Tools, o, func(string, ...any) {})
-	hideIn(k.Caller.Hide, &found)
-	return &found, UpgradeLines(cfg, found), err
+	p = &ApplyPlan{}
+	if p.Scale, err = wanted.examineScale(ctx, at.Cfg.Config, at.Tools); err != nil {
+		return nil, nil, err
+	}
+	p.Examination, err = upgrade.Examine(ctx, wanted.cfg, at.Tools, wanted.options, func(string, ...any) {})
+	hideIn(k.Caller.Hide, &p.Examination)
+	return p, append(UpgradeLines(wanted.cfg, p.Examination), scaleAfter(p.Scale)...), err
+}
+
+// scaleAfter says what is scaled after the stages; nil: nothing is.
+func scaleAfter(change *scale.Change) (lines []string) {
+	if change == nil {
+		return nil
+	}
+	for _, line := range ScaleLines(*change) {
+		lines = append(lines, "at the end: "+line)
+	}
+	return lines
 }
 
 // hideIn hides secrets in what is printed and recorded of a change: fields of the manifests are named with their values.
@@ -146,22 +223,23 @@ func hideIn(hide *redact.Redactor, x *upgrade.Examination) {
 	}
 }
 
-// change examines what brings the cluster to a configuration, asks, and runs its stages.
-func change(ctx context.Context, s *session.Session, cfg config.Config, o upgrade.Options, said upgrade.Said,
-	ask session.Questions) (r UpgradeResult, err error) {
+// change examines what brings the cluster to a configuration, asks, and runs its stages. What is to be scaled after them
+// is known.
+func (r *UpgradeResult) change(ctx context.Context, s *session.Session, cfg config.Config, o upgrade.Options,
+	said upgrade.Said, ask session.Questions) error {
 	if err := s.RefuseOperation(ctx); err != nil {
-		return r, err
+		return err
 	}
 	if err := RefuseWrittenVersions(s.Cfg); err != nil {
-		return r, err
+		return err
 	}
 	s.NoteVersions()
 	record, err := upgrade.ReadRecord(s.Tools.Files)
 	if err != nil {
-		return r, err
+		return err
 	}
 	if record != nil && len(record.Configuration) > 0 && !o.Configuration {
-		return r, usage.Errorf("a change of the cluster to what is configured was begun and has not ended: run %s first",
+		return usage.Errorf("a change of the cluster to what is configured was begun and has not ended: run %s first",
 			s.Tools.Command(record.Command()...))
 	}
 	if record != nil {
@@ -172,7 +250,7 @@ func change(ctx context.Context, s *session.Session, cfg config.Config, o upgrad
 		hideIn(s.Caller.Hide, &r.Examination)
 		return err
 	}); err != nil {
-		return r, err
+		return err
 	}
 	// An upgrade that was cut off after its last change still has to wait for the workers and the releases.
 	if len(r.Stages) == 0 && !record.Same(r.Examination) {
@@ -180,48 +258,51 @@ func change(ctx context.Context, s *session.Session, cfg config.Config, o upgrad
 		if o.Configuration {
 			verb = "change"
 		}
-		s.Hub.Note("%s: there is nothing to %s", r.Examination, verb)
+		if r.Scale == nil {
+			s.Hub.Note("%s: there is nothing to %s", r.Examination, verb)
+		}
 		r.Done = true
-		return r, endUpgrade(s, cfg)
+		return endUpgrade(s, cfg)
 	}
-	for _, line := range UpgradeLines(cfg, r.Examination) {
+	for _, line := range append(UpgradeLines(cfg, r.Examination), scaleAfter(r.Scale)...) {
 		s.Hub.Note("%s", line)
 	}
 	plan, err := upgrade.NewPlan(cfg, s.Tools, r.Examination)
 	if err != nil {
-		return r, &usage.Error{Err: err}
+		return &usage.Error{Err: err}
 	}
 	targets, err := plan.Targets(said.PauseAfter)
 	if err != nil {
-		return r, err
+		return err
 	}
 	if err := agreeToUpgrade(ctx, s, r.Examination, record, ask); err != nil {
-		return r, err
+		return err
 	}
+	r.agreed = record == nil
 	for _, version := range r.Kubernetes() {
 		if err := s.ProvideKubernetes(ctx, version); err != nil {
-			return r, err
+			return err
 		}
 	}
 	if s.Dir != "" && len(said.Again) > 0 { // the files are a part of what was agreed to
 		said.Again = append(said.Again, "--dir", s.Dir)
 	}
 	if err := upgrade.Begin(s.Tools.Files, r.Examination, said); err != nil {
-		return r, err
+		return err
 	}
 	if err = r.runStages(ctx, s, plan, targets); err != nil {
-		return r, err
+		return err
 	}
 	if said.PauseAfter != "" {
 		s.Hub.Note("the upgrade is paused after %s, as asked: the same command without --pause-after does the rest",
 			said.PauseAfter)
-		return r, nil
+		return nil
 	}
 	if err := endUpgrade(s, cfg); err != nil {
-		return r, fmt.Errorf("everything is done, but that could not be recorded; run the same command again: %w", err)
+		return fmt.Errorf("everything is done, but that could not be recorded; run the same command again: %w", err)
 	}
 	r.Done = true
-	return r, nil
+	return nil
 }
 
 // endUpgrade removes the record of the upgrade, and records the version set where the cluster has its versions now.
