@@ -113,8 +113,8 @@ func unfinished(s State) string {
 	}
 }
 
-// verify asks a step's Verify, and again where what kept it from answering may pass: one refused connection, while an API
-// server restarts, is no reason to stop a run.
+// verify asks a step's Verify, and again where what kept it from answering may pass: one refused connection, while an
+// API server restarts, is no reason to stop a run.
 func (r *run) verify(ctx context.Context, n *node, output any) Verdict {
 	ctx, cancel := context.WithTimeout(ctx, VerifyWithin)
 	defer cancel()

@@ -23,15 +23,16 @@ func TestVerifyIsAskedAgain(t *testing.T) {
 		within   time.Duration
 		complete bool
 	}{
-		"it passes": {answers: []flow.Verdict{flow.Unknown(passing), flow.Unknown(passing), flow.Holds()}, accepts: true,
-			asked: 3, within: 2 * time.Second, complete: true},
-		"gone in the end": {answers: []flow.Verdict{flow.Unknown(passing), flow.Gone("deleted")}, accepts: true, asked: 2,
-			within: time.Second, complete: true},
-		"it does not pass": {answers: []flow.Verdict{flow.Unknown(passing)}, accepts: true, asked: 5, within: 8 * time.Second},
-		"another error":    {answers: []flow.Verdict{flow.Unknown(other), flow.Holds()}, accepts: true, asked: 1},
-		"no error may":     {answers: []flow.Verdict{flow.Unknown(passing), flow.Holds()}, asked: 1},
-		"the run is stopped": {answers: []flow.Verdict{flow.Unknown(passing)}, accepts: true, stop: 2 * time.Second, asked: 3,
-			within: 2 * time.Second},
+		"it passes": {answers: []flow.Verdict{flow.Unknown(passing), flow.Unknown(passing), flow.Holds()},
+			accepts: true, asked: 3, within: 2 * time.Second, complete: true},
+		"gone in the end": {answers: []flow.Verdict{flow.Unknown(passing), flow.Gone("deleted")},
+			accepts: true, asked: 2, within: time.Second, complete: true},
+		"it does not pass": {answers: []flow.Verdict{flow.Unknown(passing)},
+			accepts: true, asked: 5, within: 8 * time.Second},
+		"another error": {answers: []flow.Verdict{flow.Unknown(other), flow.Holds()}, accepts: true, asked: 1},
+		"no error may":  {answers: []flow.Verdict{flow.Unknown(passing), flow.Holds()}, asked: 1},
+		"the run is stopped": {answers: []flow.Verdict{flow.Unknown(passing)},
+			accepts: true, stop: 2 * time.Second, asked: 3, within: 2 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -44,8 +44,8 @@ type Options struct {
 	// Observe gets every event, in order, one at a time. It must not block for
 	// long: steps wait for it.
 	Observe func(Event)
-	// Passing tells whether an error that kept a Verify from answering may pass in a moment, as a refused connection may.
-	// Then it is asked again for a few seconds, within VerifyWithin, before that stops the run. nil: no error may.
+	// Passing tells whether an error that kept a Verify from answering may pass in a moment, as a refused connection
+	// may. Then it is asked again for a few seconds, within VerifyWithin, before that stops the run. nil: no error may.
 	Passing func(error) bool
 	// Grace is how long a step may take to return once its context is over, before it is left behind; 0: one second.
 	// What is left behind may continue until the process ends.

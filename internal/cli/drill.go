@@ -50,7 +50,8 @@ func drillFolder(k session.Cluster) (own, cluster statedir.Dir, err error) {
 // openDrill is the cluster of a drill, of a configuration with these values: in a lab, whatever it is of, and in a
 // state folder of its own. It reads the backup that is rehearsed, if one is named.
 func openDrill(ctx context.Context, given *call, values []settings.Assignment, file string,
-	folder func(session.Cluster) (own, cluster statedir.Dir, err error)) (k session.Cluster, o drill.Options, err error) {
+	folder func(session.Cluster) (own, cluster statedir.Dir, err error)) (k session.Cluster, o drill.Options,
+	err error) {
 	c := *given // with the state folder of the drill in the commands that it prints
 	own := c
 	own.Lab, own.Values = true, values

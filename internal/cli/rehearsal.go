@@ -20,7 +20,8 @@ type rehearsalOptions struct {
 }
 
 func (o *rehearsalOptions) addFlags(cmd *cobra.Command, does string) {
-	cmd.Flags().StringVar(&o.Rehearse, "rehearse", "", "restore the backup `FILE` into a lab of its own, and "+does+" there")
+	cmd.Flags().StringVar(&o.Rehearse, "rehearse", "",
+		"restore the backup `FILE` into a lab of its own, and "+does+" there")
 	cmd.Flags().BoolVar(&o.KeepLab, "keep-lab", false, "with --rehearse: leave the lab up at the end")
 }
 

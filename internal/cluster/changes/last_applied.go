@@ -72,8 +72,8 @@ func writeApplied(files platform.Files, digests map[string]render.Digest) error 
 	return nil
 }
 
-// CopyApplied gives another state folder what one knows of what was applied last, with the copies of the files. known is
-// false where it knows nothing.
+// CopyApplied gives another state folder what one knows of what was applied last, with the copies of the files. known
+// is false where it knows nothing.
 func CopyApplied(ctx context.Context, to, from platform.Files) (known bool, err error) {
 	recorded, err := flow.Folder(from.String()).Load(ctx)
 	if err != nil {

@@ -47,8 +47,8 @@ func Apply(ctx context.Context, s *session.Session) (r operations.UpgradeResult,
 	case err != nil:
 		return r, err
 	case !manages:
-		return r, usage.Errorf("the cluster of the backup does not manage itself: a run of the bootstrap applies its manifests, " +
-			"and \"plan\" says what that changes")
+		return r, usage.Errorf("the cluster of the backup does not manage itself: a run of the bootstrap applies its " +
+			"manifests, and \"plan\" says what that changes")
 	}
 	return operations.Apply(ctx, s, b, session.Questions{})
 }
