@@ -64,9 +64,21 @@ func newBuilder(l *Lab) (*builder, error) {
 	return b, nil
 }
 
-// downloadModules makes sure that Go's module cache has modules, given as path@version.
+// downloadModules makes sure that Go's module cache has modules, given as path@version. For one that it has already,
+// "go mod download" would ask the module proxy all the same.
 func (b *builder) downloadModules(ctx context.Context, modules []string) error {
-	_, err := b.goOutput(ctx, b.source, append([]string{"mod", "download"}, modules...)...)
+	cache, err := b.goOutput(ctx, b.source, "env", "GOMODCACHE")
+	if err != nil {
+		return err
+	}
+	missing := slices.DeleteFunc(slices.Clone(modules), func(module string) bool {
+		_, err := os.Stat(filepath.Join(strings.TrimSpace(cache), filepath.FromSlash(module)))
+		return err == nil
+	})
+	if len(missing) == 0 {
+		return nil
+	}
+	_, err = b.goOutput(ctx, b.source, append([]string{"mod", "download"}, missing...)...)
 	return err
 }
 
