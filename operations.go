@@ -67,6 +67,9 @@ func upgradeResult(is operations.UpgradeResult) (r UpgradeResult) {
 	for _, stage := range is.Stages {
 		r.Stages = append(r.Stages, stage.Name)
 	}
+	if is.Scale != nil {
+		r.Stages = append(r.Stages, "scale")
+	}
 	r.Done = is.Done
 	return r
 }

@@ -116,15 +116,16 @@ func unfinished(s State) string {
 // verify asks a step's Verify, and again where what kept it from answering may pass: one refused connection, while an
 // API server restarts, is no reason to stop a run.
 func (r *run) verify(ctx context.Context, n *node, output any) Verdict {
-	ctx, cancel := context.WithTimeout(ctx, VerifyWithin)
+	ctx, cancel := context.WithTimeoutCause(ctx, VerifyWithin, errNoAnswer)
 	defer cancel()
 	r.emit(Event{Kind: StepVerifying, Step: n.name})
 	for pause := verifyAgainAfter; ; pause *= 2 {
 		v := ask(ctx, n, output, r.opt.Grace)
-		if v.Answer() != AnswerUnknown || pause > verifyAgainAtMost || r.opt.Passing == nil || !r.opt.Passing(v.Err()) {
+		if v.Answer() != AnswerUnknown || pause > verifyAgainAtMost || ctx.Err() != nil || r.opt.Passing == nil ||
+			!r.opt.Passing(v.Err()) {
 			return v
 		}
-		r.emit(Event{Kind: StepVerifying, Step: n.name, Message: "again: " + v.Reason()})
+		r.emit(Event{Kind: StepProgress, Step: n.name, Message: "verifying it again: " + v.Reason()})
 		select {
 		case <-ctx.Done():
 			return v
@@ -133,9 +134,11 @@ func (r *run) verify(ctx context.Context, n *node, output any) Verdict {
 	}
 }
 
+var errNoAnswer = fmt.Errorf("no answer within %s", VerifyWithin)
+
 // ask calls a step's Verify and turns whatever goes wrong into "could not ask".
 func ask(ctx context.Context, n *node, output any, grace time.Duration) Verdict {
-	ctx, cancel := context.WithTimeoutCause(ctx, VerifyWithin, fmt.Errorf("no answer within %s", VerifyWithin))
+	ctx, cancel := context.WithTimeoutCause(ctx, VerifyWithin, errNoAnswer)
 	defer cancel()
 	v, err := call(ctx, grace, func() (Verdict, error) { return n.verify(ctx, output), nil })
 	if err != nil {

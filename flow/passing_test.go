@@ -57,7 +57,7 @@ func TestVerifyIsAskedAgain(t *testing.T) {
 				}
 				var said []string
 				o := flow.Options{Journal: journal, Observe: func(e flow.Event) {
-					if e.Kind == flow.StepVerifying && e.Message != "" {
+					if e.Kind == flow.StepProgress {
 						said = append(said, e.Message)
 					}
 				}}
@@ -73,7 +73,7 @@ func TestVerifyIsAskedAgain(t *testing.T) {
 					!c.complete && c.stop == 0 && !errors.As(err, &unanswered) {
 					t.Errorf("it ended with %v", err)
 				}
-				if c.asked > 1 && !strings.Contains(strings.Join(said, "\n"), "again: connection refused") {
+				if c.asked > 1 && !strings.Contains(strings.Join(said, "\n"), "verifying it again: connection refused") {
 					t.Errorf("the events say %q", said)
 				}
 			})

@@ -20,12 +20,12 @@ func rehearsed(t *testing.T, c *command, _ string) {
 		t.Fatal(err)
 	}
 	r := rehearse(t, c, c, "apply", "CILIUM_VERSION=1.18.13", "LOAD_BALANCER_TYPE=lb21", "CONTROL_PLANE_REPLICAS=1")
-	for _, stage := range []string{"configuration", "cilium", "wait-releases"} {
+	for _, stage := range []string{"configuration", "cilium", "wait-releases", "scale"} {
 		if !slices.Contains(r.stages(), stage) {
 			t.Errorf("the report has no stage %s: %v", stage, r.stages())
 		}
 	}
-	if len(r.Changed) != 2 || !strings.Contains(r.Changed[0], "lb11 → lb21") || !strings.HasPrefix(r.Changed[1], "deletes 2 ") {
+	if len(r.Changed) != 2 || !strings.Contains(r.Changed[0], "lb11 → lb21") || r.Changed[1] != "the control plane has 1 servers" {
 		t.Errorf("the report says of the configuration %q", r.Changed)
 	}
 	if out, err := c.exec(t.Context(), "status", "--lab"); err != nil || strings.Contains(out, "1.18.13") {

@@ -23,7 +23,7 @@ type drillOptions struct {
 
 // runDrill rehearses the loss of everything in a lab of its own.
 func runDrill(ctx context.Context, c *call, o drillOptions) error {
-	k, options, err := openDrill(ctx, c, c.Values, o.Backup, drillFolder)
+	k, options, err := openDrill(ctx, c, c.Values, o.Backup, drill.Folder)
 	if err != nil {
 		return err
 	}
@@ -41,31 +41,24 @@ func runDrill(ctx context.Context, c *call, o drillOptions) error {
 	return nil
 }
 
-// drillFolder is the state folder of a drill, which reads that of no cluster.
-func drillFolder(k session.Cluster) (own, cluster statedir.Dir, err error) {
-	own, err = drill.Folder(k)
-	return own, "", err
-}
-
 // openDrill is the cluster of a drill, of a configuration with these values: in a lab, whatever it is of, and in a
 // state folder of its own. It reads the backup that is rehearsed, if one is named.
 func openDrill(ctx context.Context, given *call, values []settings.Assignment, file string,
-	folder func(session.Cluster) (own, cluster statedir.Dir, err error)) (k session.Cluster, o drill.Options,
-	err error) {
+	folder func(session.Cluster) (statedir.Dir, error)) (k session.Cluster, o drill.Options, err error) {
 	c := *given // with the state folder of the drill in the commands that it prints
 	own := c
 	own.Lab, own.Values = true, values
 	if k, err = own.load(c.backupValues()...); err != nil {
 		return k, o, err
 	}
-	state, cluster, err := folder(k)
+	state, err := folder(k)
 	if err != nil {
 		return k, o, err
 	}
 	c.StateDir = string(state)
 	k.StateDir, k.Caller = c.StateDir, c.caller()
 	o = drill.Options{
-		State: cluster, Displays: c.displays,
+		Displays: c.displays,
 		Part: func(report string, number, of int, name, why string) {
 			if c.Output == "text" {
 				fmt.Fprintf(c.stdout, "\n%s, %d of %d: %s: %s\n", report, number, of, name, why)

@@ -96,6 +96,8 @@ func printRehearsal(out io.Writer, r drill.RehearsalReport) error {
 		fmt.Fprintf(w, "%s\t%s\n", s.Name, text.Elapsed(s.Elapsed))
 	}
 	printComparisons(w, r.Comparisons)
-	fmt.Fprintf(w, "\n%s\n", r.API)
+	if r.API.Requests > 0 {
+		fmt.Fprintf(w, "\n%s\n", r.API)
+	}
 	return w.Flush()
 }

@@ -227,11 +227,16 @@ func TestApplyScales(t *testing.T) {
 	scales := func(to int) {
 		t.Helper()
 		code, said := q.command(t, "plan", "apply", "--output", "json", fmt.Sprintf("CONTROL_PLANE_REPLICAS=%d", to))
-		var plan struct{ Scale struct{ From, To int } }
+		var plan struct {
+			Scale struct {
+				Servers int
+				Change  struct{ From, To int }
+			}
+		}
 		if err := json.Unmarshal([]byte(said), &plan); err != nil || code != ExitDone {
 			t.Fatalf("exit %d, %v: %s", code, err, said)
 		}
-		if plan.Scale.From != 3 || plan.Scale.To != to {
+		if is := plan.Scale; is.Servers != to || is.Change.From != 3 || is.Change.To != to {
 			t.Errorf("to %d servers: %+v\n%s", to, plan, said)
 		}
 	}
@@ -245,7 +250,8 @@ func TestApplyScales(t *testing.T) {
 	if after := q.look(); after != before {
 		t.Errorf("something was changed:\n%s", difference(before, after))
 	}
-	if err := scale.Begin(q.state().Files(), scale.Change{Group: scale.ControlPlaneGroup, From: 3, To: 1}); err != nil {
+	scales(1)
+	if err := scale.Begin(q.state().Files(), scale.Change{Group: scale.ControlPlaneGroup, From: 3, To: 1}, true); err != nil {
 		t.Fatal(err)
 	}
 	scales(1)
@@ -253,6 +259,8 @@ func TestApplyScales(t *testing.T) {
 	if code != ExitUsage || !strings.Contains(said, "scale deletes servers and asks before") {
 		t.Errorf("resumed without consent: exit %d\n%s", code, said)
 	}
+	scales(1)
+	scales(3) // it is taken back
 }
 
 // What apply has brought to the cluster can be taken back: what the step access saw before does not count any more.

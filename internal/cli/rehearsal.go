@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/slipway-k8s/slipway/internal/base/usage"
+	"github.com/slipway-k8s/slipway/internal/session"
 	"github.com/slipway-k8s/slipway/internal/session/drill"
 	"github.com/slipway-k8s/slipway/internal/session/operations"
 	"github.com/slipway-k8s/slipway/internal/state/settings"
@@ -25,36 +26,62 @@ func (o *rehearsalOptions) addFlags(cmd *cobra.Command, does string) {
 	cmd.Flags().BoolVar(&o.KeepLab, "keep-lab", false, "with --rehearse: leave the lab up at the end")
 }
 
-// check refuses what goes with a rehearsal alone.
-func (o *rehearsalOptions) check() error {
-	if o.KeepLab && o.Rehearse == "" {
+// check refuses flags that do not go together.
+func (o *rehearsalOptions) check(c *call) error {
+	switch {
+	case o.KeepLab && o.Rehearse == "":
 		return usage.Errorf("--keep-lab goes with --rehearse: nothing else has a lab of its own")
+	case c.DryRun && o.Rehearse != "":
+		return usage.Errorf("--dry-run does not go with --rehearse, which changes a copy of the cluster")
 	}
 	return nil
 }
 
 // rehearseUpgrade rehearses an upgrade to the versions of the configuration, which has the values of a version set.
 func rehearseUpgrade(ctx context.Context, c *call, set []settings.Assignment, o upgradeOptions) error {
-	return rehearse(ctx, c, set, o.rehearsalOptions, upgradeName,
-		drill.Upgrade(operations.UpgradeOptions{Via: o.Via, PauseAfter: o.PauseAfter, InPlace: o.InPlace,
-			Again: []string{upgradeName}}))
-}
-
-// rehearse restores a backup into a lab of its own, with the versions of the backup, changes the cluster there, and
-// compares it with the backup.
-func rehearse(ctx context.Context, c *call, set []settings.Assignment, o rehearsalOptions, name string,
-	change drill.Change) error {
 	k, options, err := openDrill(ctx, c, withoutVersions(c.Values), o.Rehearse, drill.RehearsalFolder)
 	if err != nil {
 		return err
 	}
-	options.KeepLab = o.KeepLab
-	changed := *c
-	changed.Base = k.Base
-	to, err := changed.load(set...)
+	upgraded := *c
+	upgraded.Base = k.Base
+	to, err := upgraded.load(set...)
 	if err != nil {
 		return err
 	}
+	return o.run(ctx, c, k, options, to, upgradeName, drill.Upgrade(operations.UpgradeOptions{Via: o.Via,
+		PauseAfter: o.PauseAfter, InPlace: o.InPlace, Again: []string{upgradeName}}))
+}
+
+// rehearseApply rehearses what apply does to the cluster, with the configuration that apply has.
+func rehearseApply(ctx context.Context, c *call, o rehearsalOptions) error {
+	to, err := c.load()
+	if err != nil {
+		return err
+	}
+	if err := to.Validate(ctx, commands()...); err != nil {
+		return err
+	}
+	state, err := to.State(ctx)
+	if err != nil {
+		return err
+	}
+	k, options, err := openDrill(ctx, c, withoutVersions(c.Values), o.Rehearse, drill.RehearsalFolder)
+	if err != nil {
+		return err
+	}
+	if is, of := to.Cfg.ClusterName, k.Cfg.ClusterName; is != of {
+		return usage.Errorf("the backup is of cluster %s, and the configuration of cluster %s", of, is)
+	}
+	options.State = state
+	return o.run(ctx, c, k, options, to, targetApply, drill.Apply)
+}
+
+// run restores a backup into a lab of its own, with the versions of the backup, changes the cluster there to what another
+// configuration has, and compares it with the backup.
+func (o *rehearsalOptions) run(ctx context.Context, c *call, k session.Cluster, options drill.Options, to session.Cluster,
+	name string, change drill.Change) error {
+	options.KeepLab = o.KeepLab
 	report, err := drill.Rehearse(ctx, k, to.Cfg, options, name, change)
 	if err != nil {
 		return err

@@ -7,7 +7,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/slipway-k8s/slipway/flow"
-	"github.com/slipway-k8s/slipway/internal/session/drill"
 	"github.com/slipway-k8s/slipway/steps"
 )
 
@@ -58,13 +57,13 @@ func addRehearsal(c *call, cmd *cobra.Command) {
 	own.addFlags(cmd, "change it as it is configured")
 	addAcceptFlags(cmd, &c.arguments)
 	cmd.RunE = c.run(func(ctx context.Context, c *call) error {
-		if err := own.check(); err != nil {
+		if err := own.check(c); err != nil {
 			return err
 		}
 		if own.Rehearse == "" {
 			return runOrPlan(ctx, c)
 		}
-		return rehearse(ctx, c, nil, own, targetApply, drill.Apply)
+		return rehearseApply(ctx, c, own)
 	})
 }
 

@@ -55,7 +55,7 @@ func newUpgradeCommand(c *call) *cobra.Command {
 
 // runUpgrade brings the cluster to the configured versions.
 func runUpgrade(ctx context.Context, c *call, o upgradeOptions) error {
-	if err := o.check(); err != nil {
+	if err := o.check(c); err != nil {
 		return err
 	}
 	table, err := c.Table(c.workDir)

@@ -19,6 +19,8 @@ type Record struct {
 	Began time.Time `json:"began"`
 	From  int       `json:"from"`
 	To    int       `json:"to"`
+	// Apply tells that apply began it: then the configuration says how many servers there are to be.
+	Apply bool `json:"apply,omitempty"`
 }
 
 // Records reads those of a state folder, at most one for each group.
@@ -36,13 +38,14 @@ func Records(files platform.Files) (all []Record, err error) {
 	return all, nil
 }
 
-// Begin records that a change was agreed to. One of the same group to another number that was cut off is replaced.
-func Begin(files platform.Files, c Change) error {
+// Begin records that a change was agreed to, as a part of apply or not. One of the same group to another number that was
+// cut off is replaced.
+func Begin(files platform.Files, c Change, byApply bool) error {
 	return rewrite(files, c.Group, func(was *Record) *Record {
 		if was != nil && was.To == c.To {
 			return was
 		}
-		return &Record{Group: c.Group, Began: time.Now().UTC(), From: c.From, To: c.To}
+		return &Record{Group: c.Group, Began: time.Now().UTC(), From: c.From, To: c.To, Apply: byApply}
 	})
 }
 

@@ -50,7 +50,8 @@ func (o Operation) ResumedBy(words []string) bool {
 	case Pivot:
 		return slices.Contains(words, Pivot) || slices.Contains(words, "all")
 	case Scale:
-		return len(words) > 1 && words[0] == Scale && words[1] == o.group
+		return len(words) > 1 && words[0] == Scale && words[1] == o.group ||
+			len(words) > 0 && words[0] == Apply && o.group == scale.ControlPlaneGroup
 	}
 	return len(words) > 0 && words[0] == o.Operation
 }

@@ -118,7 +118,7 @@ func TestUpgradeOfAnOlderRelease(t *testing.T) {
 func TestWhatAnOperationExplains(t *testing.T) {
 	tools := newTools(t)
 	beginUpgrade(t, tools, upgrade.Said{})
-	if err := scale.Begin(tools.Files, scale.Change{Group: scale.ControlPlaneGroup, From: 3, To: 5}); err != nil {
+	if err := scale.Begin(tools.Files, scale.Change{Group: scale.ControlPlaneGroup, From: 3, To: 5}, false); err != nil {
 		t.Fatal(err)
 	}
 	all := In(t.Context(), tools, "k8s", "")
@@ -149,7 +149,7 @@ func TestScalingThatWasCutOff(t *testing.T) {
 	tools := newTools(t)
 	for _, c := range []scale.Change{{Group: scale.ControlPlaneGroup, From: 3, To: 5}, {Group: "workers/general",
 		From: 2, To: 4}} {
-		if err := scale.Begin(tools.Files, c); err != nil {
+		if err := scale.Begin(tools.Files, c, false); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -1,6 +1,7 @@
 package upgrade
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -40,6 +41,13 @@ func (m Availability) String() string {
 	}
 	return fmt.Sprintf("the API did not answer %d of %d requests, one every %s; it was away for %s at most, and for %s in "+
 		"all", m.Failed, m.Requests, ProbeEvery, m.Longest.Round(ProbeEvery), m.Away.Round(ProbeEvery))
+}
+
+// And is what was seen in two times.
+func (m Availability) And(later Availability) Availability {
+	later.Requests, later.Failed, later.Away = m.Requests+later.Requests, m.Failed+later.Failed, m.Away+later.Away
+	later.Longest, later.Last = max(m.Longest, later.Longest), cmp.Or(later.Last, m.Last)
+	return later
 }
 
 // AvailabilityProbe asks an API until it is stopped: each request over a connection of its own, as a new client would.

@@ -36,7 +36,7 @@ const (
 // Options are the choices of a drill, or of the rehearsal of a change.
 type Options struct {
 	Backup  *operations.OpenedBackup // is restored; nil: that of a cluster which the drill creates
-	State   statedir.Dir             // of a rehearsal: the cluster's state folder, which may not exist
+	State   statedir.Dir             // of the cluster: what was applied last is read from it; empty: it is not
 	Faults  uint64                   // seed of faults during the restore; 0: none
 	KeepLab bool                     // leave its lab up
 
@@ -46,15 +46,14 @@ type Options struct {
 	Part func(report string, number, of int, name, why string)
 }
 
-// RehearsalFolder is the state folder of a rehearsal, and that of the cluster, which is read: the one that --state-dir
-// names, unless it is empty.
-func RehearsalFolder(k session.Cluster) (own, cluster statedir.Dir, err error) {
-	cluster = statedir.New(k.StateDir, k.Cfg.ClusterName, k.Caller.WorkDir)
+// RehearsalFolder is the state folder of a rehearsal: beside the one that --state-dir names, which is the cluster's,
+// unless it is empty.
+func RehearsalFolder(k session.Cluster) (statedir.Dir, error) {
+	cluster := statedir.New(k.StateDir, k.Cfg.ClusterName, k.Caller.WorkDir)
 	if entries, err := os.ReadDir(string(cluster)); err == nil && len(entries) > 0 && k.StateDir != "" {
 		k.StateDir = string(cluster) + folderSuffix()
 	}
-	own, err = Folder(k)
-	return own, cluster, err
+	return Folder(k)
 }
 
 // folderSuffix tells the folder of a drill from that of the cluster.

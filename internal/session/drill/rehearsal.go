@@ -2,6 +2,7 @@ package drill
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/slipway-k8s/slipway/internal/base/usage"
@@ -69,13 +70,8 @@ func Rehearse(ctx context.Context, k session.Cluster, to settings.Configuration,
 	if err := d.restoreGiven(ctx); err != nil {
 		return r, err
 	}
-	known, err := changes.CopyApplied(ctx, d.state.Files(), o.State.Files())
-	if err != nil {
-		return r, err
-	}
-	if !known && name == "apply" {
-		k.Caller.Note("what was applied last is not known, because %s does not have it: all that is written in the configuration "+
-			"and the files counts as changed", o.State)
+	if o.State != "" {
+		d.takeApplied(ctx)
 	}
 	if err := d.part(ctx, name, "with every check of a real one", func(ctx context.Context) error {
 		d.cluster.Cfg = to
@@ -91,6 +87,18 @@ func Rehearse(ctx context.Context, k session.Cluster, to settings.Configuration,
 	return r, err
 }
 
+// takeApplied takes what was applied last from the cluster's state folder.
+func (d *run) takeApplied(ctx context.Context) {
+	known, err := changes.CopyApplied(ctx, d.state.Files(), d.options.State.Files())
+	if err == nil && !known {
+		err = fmt.Errorf("%s does not have it", d.options.State)
+	}
+	if err != nil {
+		d.cluster.Caller.Note("what was applied last is not known: %v; all that is written in the configuration and the files "+
+			"counts as changed", err)
+	}
+}
+
 // change changes the cluster in the rehearsal's lab.
 func (d *run) change(ctx context.Context, name string, change Change, r *RehearsalReport) error {
 	var ends stepEnds
@@ -100,14 +108,12 @@ func (d *run) change(ctx context.Context, name string, change Change, r *Rehears
 		return err
 	})
 	r.API, r.Changed = result.API, result.Configuration
-	if result.Scale != nil {
-		r.Changed = append(r.Changed, result.Scale.String())
-	}
-	if err != nil {
-		return err
-	}
 	for _, e := range ends.of(result.Report) {
 		r.Stages = append(r.Stages, Part{Name: e.Step, Elapsed: e.Elapsed})
 	}
-	return nil
+	if scaled := result.Scale; scaled != nil && err == nil {
+		r.Changed = append(r.Changed, fmt.Sprintf("the control plane has %d servers", scaled.Servers))
+		r.Stages = append(r.Stages, Part{Name: "scale", Elapsed: scaled.Took})
+	}
+	return err
 }

@@ -82,6 +82,11 @@ func (o ScaleOptions) group() string {
 
 // Scale changes the number of servers of a group. It asks before it deletes servers.
 func Scale(ctx context.Context, s *session.Session, o ScaleOptions, ask session.Questions) error {
+	return o.scale(ctx, s, ask, nil)
+}
+
+// scale is Scale, as a part of apply where that is not nil.
+func (o ScaleOptions) scale(ctx context.Context, s *session.Session, ask session.Questions, apply *Scaling) error {
 	if err := s.RefuseOperation(ctx); err != nil {
 		return err
 	}
@@ -96,11 +101,11 @@ func Scale(ctx context.Context, s *session.Session, o ScaleOptions, ask session.
 	for _, says := range ScaleLines(change) {
 		s.Hub.Note("%s", says)
 	}
-	if err := agreeToScale(ctx, s, change, ask); err != nil {
+	if err := agreeToScale(ctx, s, change, ask, apply); err != nil {
 		return err
 	}
 	if change.From != change.To { // else the number was reached, or is waited for
-		if err := scale.Begin(s.Tools.Files, change); err != nil {
+		if err := scale.Begin(s.Tools.Files, change, apply != nil); err != nil {
 			return err
 		}
 	}
@@ -148,15 +153,18 @@ func (o ScaleOptions) afterwards(cfg config.Config) string {
 		"bootstrap.yaml, or the next run asks to delete it", o.Pool, o.Pool, o.Count)
 }
 
-// agreeToScale has the doctor examine what new control plane servers need, or asks before servers are deleted.
-func agreeToScale(ctx context.Context, s *session.Session, change scale.Change, ask session.Questions) error {
+// agreeToScale has the doctor examine what new control plane servers need, or asks before servers are deleted. What was
+// agreed to as a part of apply it does not ask again.
+func agreeToScale(ctx context.Context, s *session.Session, change scale.Change, ask session.Questions,
+	apply *Scaling) error {
+	agreed := apply.agreedTo(change)
 	if change.Group == scale.ControlPlaneGroup && change.Adds() > 0 {
-		if err := s.ExamineFor(ctx, doctor.ForServer); err != nil {
+		if err := s.ExamineFor(ctx, doctor.ForServer); err != nil || agreed {
 			return err
 		}
 		return confirmRisk(ctx, s, "scale", change.Flaw, ask)
 	}
-	if change.Removes() == 0 {
+	if change.Removes() == 0 || agreed {
 		return nil
 	}
 	return s.Confirm(ctx, ask, "scale deletes servers and asks before", fmt.Sprintf(

@@ -7,22 +7,15 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
 	"time"
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/base/redact"
 	"github.com/slipway-k8s/slipway/internal/base/usage"
-	"github.com/slipway-k8s/slipway/internal/cluster/changes"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
-	"github.com/slipway-k8s/slipway/internal/cluster/render"
 	"github.com/slipway-k8s/slipway/internal/operation/doctor"
-	"github.com/slipway-k8s/slipway/internal/operation/forecast"
-	"github.com/slipway-k8s/slipway/internal/operation/scale"
-	"github.com/slipway-k8s/slipway/internal/operation/unfinished"
 	"github.com/slipway-k8s/slipway/internal/operation/upgrade"
-	"github.com/slipway-k8s/slipway/internal/planning"
 	"github.com/slipway-k8s/slipway/internal/session"
 	"github.com/slipway-k8s/slipway/internal/state/settings"
 	"github.com/slipway-k8s/slipway/platform"
@@ -42,9 +35,8 @@ type UpgradeResult struct {
 	Done bool                 // all stages are, and none is left
 	API  upgrade.Availability // of the cluster, while it was upgraded
 	// Scale is what Apply does after the stages with the number of control plane servers; nil: nothing.
-	Scale *scale.Change
+	Scale *Scaling
 
-	agreed bool         // the operator was asked before the stages
 	Report *flow.Report // of the stages' steps; nil: none was run
 }
 
@@ -55,160 +47,6 @@ func Upgrade(ctx context.Context, s *session.Session, o UpgradeOptions, ask sess
 	err := r.change(ctx, s, s.Cfg.Config, upgrade.Options{Via: o.Via, InPlace: o.InPlace},
 		upgrade.Said{Again: o.Again, PauseAfter: o.PauseAfter}, ask)
 	return r, err
-}
-
-// Apply brings a cluster that manages itself to the configuration: to its versions as Upgrade does, to the values and
-// manifests that were changed since they were applied last, and then to the number of control plane servers, as Scale
-// does. What was changed in the cluster since, and not in the configuration, stays. It asks before it begins; one that
-// was begun is resumed.
-func Apply(ctx context.Context, s *session.Session, b planning.Bootstrap, ask session.Questions) (r UpgradeResult,
-	err error) {
-	wanted, err := request(ctx, s.Cfg, b, s.Journal(), s.Unfinished)
-	if err != nil {
-		return r, err
-	}
-	r.Scale, err = wanted.examineScale(ctx, s.Cfg.Config, s.Tools)
-	if err != nil {
-		return r, err
-	}
-	again := []string{b.Plan.Cluster.Name()}
-	for _, v := range s.Values {
-		again = append(again, v.Shown())
-	}
-	if err := r.change(ctx, s, wanted.cfg, wanted.options, upgrade.Said{Again: again}, ask); err != nil || !r.Done {
-		return r, err
-	}
-	if err := recordApplied(ctx, s, b, wanted.options.Requested); err != nil || wanted.servers == 0 {
-		return r, err
-	}
-	if r.agreed { // to the stages and the scaling at once
-		ask.Confirm = func(context.Context, string, string) error { return nil }
-	}
-	r.Done = false
-	if err := Scale(ctx, s, ScaleOptions{Count: wanted.servers}, ask); err != nil {
-		return r, err
-	}
-	r.Done = true
-	return r, recordApplied(ctx, s, b, nil)
-}
-
-// recordApplied records the configuration that the cluster has now. The number of servers, which scale changes, stays
-// requested.
-func recordApplied(ctx context.Context, s *session.Session, b planning.Bootstrap, requested []changes.Deviation) error {
-	cfg, sources := b.Cfg, b.Sources
-	for _, d := range requested {
-		if d.Variable != changes.ReplicasVariable {
-			continue
-		}
-		if err := settings.Variable(d.Variable).Set(&cfg, d.Live); err != nil {
-			return err
-		}
-		sources.Vars = render.VariablesOf(cfg)
-	}
-	return changes.RecordApplied(ctx, cfg, s.Tools, sources, s.Journal())
-}
-
-// requested is what a configuration asks for that the cluster has not.
-type requested struct {
-	cfg     config.Config // as the cluster is to have it
-	options upgrade.Options
-	servers int // of the control plane; 0: it has them
-}
-
-// request compares the configuration with the cluster.
-func request(ctx context.Context, given settings.Configuration, b planning.Bootstrap, j flow.Journal,
-	begun []unfinished.Operation) (r requested, err error) {
-	found := forecast.Compare(ctx, b, j, given, nil, begun)
-	if found.Uncompared != "" {
-		return r, fmt.Errorf("compare the configuration with the cluster: %s", found.Uncompared)
-	}
-	r.options = upgrade.Options{Configuration: true, Requested: changes.RequestedDeviations(found.Deviations)}
-	r.cfg, err = changes.KeptValues(given.Config, found.Deviations)
-	if err != nil {
-		return r, err
-	}
-	if slices.Contains(found.Awaited, changes.ReplicasVariable) { // a scaling that was begun is resumed
-		r.servers = given.ControlPlaneReplicas
-	}
-	for _, d := range r.options.Requested {
-		if d.Variable == changes.ReplicasVariable {
-			r.servers = given.ControlPlaneReplicas
-			err = settings.Variable(d.Variable).Set(&r.cfg, d.Live) // during the stages it keeps those that it has
-		}
-	}
-	return r, err
-}
-
-// examineScale says what the scaling of the control plane does; nil: it has its servers.
-func (r requested) examineScale(ctx context.Context, cfg config.Config, tools platform.Tools) (*scale.Change, error) {
-	if r.servers == 0 {
-		return nil, nil
-	}
-	o := ScaleOptions{Count: r.servers}
-	if err := o.Check(cfg); err != nil {
-		return nil, err
-	}
-	change, err := o.Group(cfg, tools).Examine(ctx, func(string, ...any) {}, o.Count)
-	return &change, err
-}
-
-// AppliesToItself tells whether targets ask for Apply: apply alone, of a cluster that manages itself.
-func AppliesToItself(ctx context.Context, targets []string, b planning.Bootstrap, j flow.Journal) (bool, error) {
-	if !slices.Equal(targets, []string{b.Plan.Cluster.Name()}) {
-		return false, nil
-	}
-	return b.Plan.PivotPassed(ctx, j)
-}
-
-// ApplyPlan is what Apply would do.
-type ApplyPlan struct {
-	upgrade.Examination
-	Scale *scale.Change `json:"scale,omitempty"` // of the control plane, after the stages
-}
-
-// Changes tells whether Apply would change anything.
-func (p ApplyPlan) Changes() bool { return len(p.Stages) > 0 || p.Scale != nil }
-
-// ExamineApply says what Apply would do, in words, too; nil: the targets do not ask for it, or nothing could be asked. It
-// changes nothing.
-func ExamineApply(ctx context.Context, k session.Cluster) (p *ApplyPlan, lines []string, err error) {
-	if err := k.Validate(ctx); err != nil {
-		return nil, nil, err
-	}
-	at, err := k.InspectForPlan(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
-	b, err := planning.New(at.Cfg.Config, at.Tools)
-	if err != nil {
-		return nil, nil, &usage.Error{Err: err}
-	}
-	applies, err := AppliesToItself(ctx, k.Targets, b, at.Folder.Journal())
-	if err != nil || !applies || at.Offline != "" {
-		return nil, nil, err
-	}
-	wanted, err := request(ctx, at.Cfg, b, at.Folder.Journal(), nil)
-	if err != nil {
-		return nil, nil, err
-	}
-	p = &ApplyPlan{}
-	if p.Scale, err = wanted.examineScale(ctx, at.Cfg.Config, at.Tools); err != nil {
-		return nil, nil, err
-	}
-	p.Examination, err = upgrade.Examine(ctx, wanted.cfg, at.Tools, wanted.options, func(string, ...any) {})
-	hideIn(k.Caller.Hide, &p.Examination)
-	return p, append(UpgradeLines(wanted.cfg, p.Examination), scaleAfter(p.Scale)...), err
-}
-
-// scaleAfter says what is scaled after the stages; nil: nothing is.
-func scaleAfter(change *scale.Change) (lines []string) {
-	if change == nil {
-		return nil
-	}
-	for _, line := range ScaleLines(*change) {
-		lines = append(lines, "at the end: "+line)
-	}
-	return lines
 }
 
 // hideIn hides secrets in what is printed and recorded of a change: fields of the manifests are named with their values.
@@ -264,7 +102,7 @@ func (r *UpgradeResult) change(ctx context.Context, s *session.Session, cfg conf
 		r.Done = true
 		return endUpgrade(s, cfg)
 	}
-	for _, line := range append(UpgradeLines(cfg, r.Examination), scaleAfter(r.Scale)...) {
+	for _, line := range append(UpgradeLines(cfg, r.Examination), r.Scale.lines(r.Servers())...) {
 		s.Hub.Note("%s", line)
 	}
 	plan, err := upgrade.NewPlan(cfg, s.Tools, r.Examination)
@@ -278,7 +116,9 @@ func (r *UpgradeResult) change(ctx context.Context, s *session.Session, cfg conf
 	if err := agreeToUpgrade(ctx, s, r.Examination, record, ask); err != nil {
 		return err
 	}
-	r.agreed = record == nil
+	if r.Scale != nil {
+		r.Scale.agreed = record == nil
+	}
 	for _, version := range r.Kubernetes() {
 		if err := s.ProvideKubernetes(ctx, version); err != nil {
 			return err

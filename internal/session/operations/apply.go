@@ -1,0 +1,218 @@
+package operations
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/base/usage"
+	"github.com/slipway-k8s/slipway/internal/cluster/changes"
+	"github.com/slipway-k8s/slipway/internal/cluster/connect"
+	"github.com/slipway-k8s/slipway/internal/cluster/render"
+	"github.com/slipway-k8s/slipway/internal/operation/forecast"
+	"github.com/slipway-k8s/slipway/internal/operation/scale"
+	"github.com/slipway-k8s/slipway/internal/operation/unfinished"
+	"github.com/slipway-k8s/slipway/internal/operation/upgrade"
+	"github.com/slipway-k8s/slipway/internal/planning"
+	"github.com/slipway-k8s/slipway/internal/session"
+	"github.com/slipway-k8s/slipway/internal/state/settings"
+	"github.com/slipway-k8s/slipway/platform"
+)
+
+// Apply brings a cluster that manages itself to the configuration: to its versions as Upgrade does, to the values and
+// manifests that were changed since they were applied last, and then to the number of control plane servers, as Scale
+// does. What was changed in the cluster since, and not in the configuration, stays. It asks before it begins; one that
+// was begun is resumed.
+func Apply(ctx context.Context, s *session.Session, b planning.Bootstrap, ask session.Questions) (r UpgradeResult,
+	err error) {
+	wanted, err := request(ctx, s.Cfg, b, s.Journal(), s.Unfinished)
+	if err != nil {
+		return r, err
+	}
+	if r.Scale, err = wanted.examineScale(ctx, s.Cfg.Config, s.Tools); err != nil {
+		return r, err
+	}
+	again := []string{b.Plan.Cluster.Name()}
+	for _, v := range s.Values {
+		again = append(again, v.Shown())
+	}
+	if err := r.change(ctx, s, wanted.cfg, wanted.options, upgrade.Said{Again: again}, ask); err != nil || !r.Done {
+		return r, err
+	}
+	// Until they are there, the number of servers stays a request.
+	if err := recordApplied(ctx, s, b, wanted.cfg.ControlPlaneReplicas); err != nil || r.Scale == nil {
+		return r, err
+	}
+	r.Done = false
+	if err := r.scale(ctx, s, ask); err != nil {
+		return r, err
+	}
+	r.Done = true
+	return r, recordApplied(ctx, s, b, b.Cfg.ControlPlaneReplicas)
+}
+
+// scale changes the number of control plane servers while the API of the cluster is asked, as during the stages.
+func (r *UpgradeResult) scale(ctx context.Context, s *session.Session, ask session.Questions) error {
+	workload, err := connect.Cluster(s.Tools.WithDefaults(), platform.Kubeconfig)
+	if err != nil {
+		return err
+	}
+	began, probe := time.Now(), upgrade.StartProbe(ctx, workload)
+	err = ScaleOptions{Count: r.Scale.Servers}.scale(ctx, s, ask, r.Scale)
+	was := probe.Stop()
+	r.API, r.Scale.Took = r.API.And(was), time.Since(began)
+	s.Hub.Note("%s", was)
+	return err
+}
+
+// recordApplied records the configuration that the cluster has now, with a number of control plane servers.
+func recordApplied(ctx context.Context, s *session.Session, b planning.Bootstrap, servers int) error {
+	cfg, sources := b.Cfg, b.Sources
+	cfg.ControlPlaneReplicas = servers
+	sources.Vars = render.VariablesOf(cfg)
+	return changes.RecordApplied(ctx, cfg, s.Tools, sources, s.Journal())
+}
+
+// requested is what a configuration asks for that the cluster has not.
+type requested struct {
+	cfg     config.Config // as the cluster is to have it, with the control plane servers that it has
+	options upgrade.Options
+	servers int // that the control plane is to have; 0: it has them
+}
+
+// request compares the configuration with the cluster.
+func request(ctx context.Context, given settings.Configuration, b planning.Bootstrap, j flow.Journal,
+	begun []unfinished.Operation) (r requested, err error) {
+	found := forecast.Compare(ctx, b, j, given, nil, begun)
+	if found.Uncompared != "" {
+		return r, fmt.Errorf("compare the configuration with the cluster: %s", found.Uncompared)
+	}
+	r.options = upgrade.Options{Configuration: true, Requested: changes.RequestedDeviations(found.Deviations)}
+	if r.cfg, err = changes.KeptValues(given.Config, found.Deviations); err != nil {
+		return r, err
+	}
+	for _, d := range r.options.Requested {
+		if d.Variable == changes.ReplicasVariable {
+			r.servers = given.ControlPlaneReplicas
+			err = settings.Variable(d.Variable).Set(&r.cfg, d.Live)
+		}
+	}
+	if err != nil {
+		return r, err
+	}
+	// A scaling that was cut off explains a difference, and may have to wait for a server where there is none.
+	records, err := scale.Records(b.Tools.Files)
+	at := slices.IndexFunc(records, func(one scale.Record) bool {
+		return one.Group == scale.ControlPlaneGroup && (one.Apply || one.To == given.ControlPlaneReplicas)
+	})
+	if at >= 0 && r.servers == 0 {
+		r.servers, r.cfg.ControlPlaneReplicas = given.ControlPlaneReplicas, records[at].From
+	}
+	return r, err
+}
+
+// Scaling is what Apply does with the number of control plane servers.
+type Scaling struct {
+	Servers int           `json:"servers"`           // that there are to be
+	Change  *scale.Change `json:"change,omitempty"`  // as it would be made now; nil: it would be refused
+	Refused string        `json:"refused,omitempty"` // why
+	Took    time.Duration `json:"tookNs,omitempty"`
+
+	agreed bool // the operator agreed to Change
+}
+
+// examineScale says what the scaling of the control plane does; nil: it has its servers. One that would be refused now
+// may be possible after the stages, or while a rollout that was cut off goes on.
+func (r requested) examineScale(ctx context.Context, cfg config.Config, tools platform.Tools) (*Scaling, error) {
+	if r.servers == 0 {
+		return nil, nil
+	}
+	o := ScaleOptions{Count: r.servers}
+	if err := o.Check(cfg); err != nil {
+		return nil, err
+	}
+	out := &Scaling{Servers: r.servers}
+	change, err := o.Group(cfg, tools).Examine(ctx, func(string, ...any) {}, o.Count)
+	if refused := (*scale.RefusedError)(nil); errors.As(err, &refused) {
+		out.Refused = err.Error()
+		return out, nil
+	}
+	out.Change = &change
+	return out, err
+}
+
+// agreedTo tells whether the operator agreed to a change, or to one that deletes as many servers and risks as much.
+func (s *Scaling) agreedTo(change scale.Change) bool {
+	return s != nil && s.agreed && s.Change != nil && change.Removes() <= s.Change.Removes() &&
+		(change.Flaw == "" || change.Flaw == s.Change.Flaw)
+}
+
+// lines say what is scaled after the stages, which replace the servers or not.
+func (s *Scaling) lines(replaced bool) (lines []string) {
+	switch {
+	case s == nil:
+		return nil
+	case s.Change == nil:
+		return []string{fmt.Sprintf("at the end: %d control plane servers; now that would be refused: %s", s.Servers,
+			s.Refused)}
+	}
+	for _, line := range ScaleLines(*s.Change) {
+		lines = append(lines, "at the end: "+line)
+	}
+	if replaced {
+		lines = append(lines, "at the end: types, prices and names are those of the present servers")
+	}
+	return lines
+}
+
+// AppliesToItself tells whether targets ask for Apply: apply alone, of a cluster that manages itself.
+func AppliesToItself(ctx context.Context, targets []string, b planning.Bootstrap, j flow.Journal) (bool, error) {
+	if !slices.Equal(targets, []string{b.Plan.Cluster.Name()}) {
+		return false, nil
+	}
+	return b.Plan.PivotPassed(ctx, j)
+}
+
+// ApplyPlan is what Apply would do.
+type ApplyPlan struct {
+	upgrade.Examination
+	Scale *Scaling `json:"scale,omitempty"` // of the control plane, after the stages
+}
+
+// Changes tells whether Apply would change anything.
+func (p ApplyPlan) Changes() bool { return len(p.Stages) > 0 || p.Scale != nil }
+
+// ExamineApply says what Apply would do, in words, too; nil: the targets do not ask for it, or nothing could be asked. It
+// changes nothing.
+func ExamineApply(ctx context.Context, k session.Cluster) (p *ApplyPlan, lines []string, err error) {
+	if err := k.Validate(ctx); err != nil {
+		return nil, nil, err
+	}
+	at, err := k.InspectForPlan(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	b, err := planning.New(at.Cfg.Config, at.Tools)
+	if err != nil {
+		return nil, nil, &usage.Error{Err: err}
+	}
+	applies, err := AppliesToItself(ctx, k.Targets, b, at.Folder.Journal())
+	if err != nil || !applies || at.Offline != "" {
+		return nil, nil, err
+	}
+	wanted, err := request(ctx, at.Cfg, b, at.Folder.Journal(), nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	p = &ApplyPlan{}
+	if p.Scale, err = wanted.examineScale(ctx, at.Cfg.Config, at.Tools); err != nil {
+		return nil, nil, err
+	}
+	p.Examination, err = upgrade.Examine(ctx, wanted.cfg, at.Tools, wanted.options, func(string, ...any) {})
+	hideIn(k.Caller.Hide, &p.Examination)
+	return p, append(UpgradeLines(wanted.cfg, p.Examination), p.Scale.lines(p.Servers())...), err
+}
