@@ -6,15 +6,18 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/client/kube/kubetest"
 	"github.com/slipway-k8s/slipway/internal/cluster/changes"
 	"github.com/slipway-k8s/slipway/internal/cluster/clustertest"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
@@ -243,9 +246,17 @@ func TestApplyScales(t *testing.T) {
 	scales(5)
 	scales(1)
 	before := q.look()
+	var broken atomic.Int64
+	q.Management.Fail = func(r *http.Request) (int, string) {
+		if strings.Contains(r.URL.Path, "/hetznerclusters") && broken.Add(1) == 1 {
+			return kubetest.Garbled, ""
+		}
+		return 0, ""
+	}
 	code, said := q.command(t, "apply", "CONTROL_PLANE_REPLICAS=1")
-	if code != ExitUsage || !strings.Contains(said, "scale deletes servers and asks before") {
-		t.Errorf("without consent: exit %d\n%s", code, said)
+	if code != ExitUsage || !strings.Contains(said, "scale deletes servers and asks before") ||
+		!strings.Contains(said, "trying the comparison again") {
+		t.Errorf("without consent, and a connection that broke: exit %d\n%s", code, said)
 	}
 	if after := q.look(); after != before {
 		t.Errorf("something was changed:\n%s", difference(before, after))

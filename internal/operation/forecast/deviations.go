@@ -31,8 +31,9 @@ type Comparison struct {
 	Deviations []changes.Deviation `json:"deviations,omitempty"`
 	// Refused reports that a run of these targets would be refused, because of those that are requests.
 	Refused bool `json:"refused,omitempty"`
-	// Uncompared is why they are not known.
+	// Uncompared is why they are not known, and Err the same.
 	Uncompared string `json:"uncompared,omitempty"`
+	Err        error  `json:"-"`
 	// Awaited are variables whose values an operation that has not ended brings to the cluster. They are no deviations; a
 	// run that asks for them is refused until the operation has ended.
 	Awaited []string `json:"awaited,omitempty"`
@@ -46,7 +47,7 @@ func Compare(ctx context.Context, b planning.Bootstrap, j flow.Journal, cfg sett
 	words []string, unended []unfinished.Operation) (out Comparison) {
 	all, err := compare(ctx, b, j, cfg)
 	if err != nil {
-		out.Uncompared = err.Error()
+		out.Uncompared, out.Err = err.Error(), err
 	}
 	out.Refused = words != nil && wholeCluster(words) && len(changes.RequestedDeviations(all)) > 0
 	for _, d := range all {

@@ -13,6 +13,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/cluster/changes"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
+	"github.com/slipway-k8s/slipway/internal/cluster/wait"
 	"github.com/slipway-k8s/slipway/internal/operation/forecast"
 	"github.com/slipway-k8s/slipway/internal/operation/scale"
 	"github.com/slipway-k8s/slipway/internal/operation/unfinished"
@@ -29,11 +30,17 @@ import (
 // was begun is resumed.
 func Apply(ctx context.Context, s *session.Session, b planning.Bootstrap, ask session.Questions) (r UpgradeResult,
 	err error) {
-	wanted, err := request(ctx, s.Cfg, b, s.Journal(), s.Unfinished)
+	var wanted requested
+	err = s.Hub.Task("compare", "the configuration with the cluster", func(say flow.Say) error {
+		// One that was cut off may have left an API server that is about to go with its server.
+		return wait.Retry(ctx, say, "the comparison", func() (err error) {
+			if wanted, err = request(ctx, s.Cfg, b, s.Journal(), s.Unfinished); err == nil {
+				r.Scale, err = wanted.examineScale(ctx, s.Cfg.Config, s.Tools)
+			}
+			return err
+		})
+	})
 	if err != nil {
-		return r, err
-	}
-	if r.Scale, err = wanted.examineScale(ctx, s.Cfg.Config, s.Tools); err != nil {
 		return r, err
 	}
 	again := []string{b.Plan.Cluster.Name()}
@@ -65,7 +72,9 @@ func (r *UpgradeResult) scale(ctx context.Context, s *session.Session, ask sessi
 	err = ScaleOptions{Count: r.Scale.Servers}.scale(ctx, s, ask, r.Scale)
 	was := probe.Stop()
 	r.API, r.Scale.Took = r.API.And(was), time.Since(began)
-	s.Hub.Note("%s", was)
+	if was.Requests > 0 {
+		s.Hub.Note("%s", was)
+	}
 	return err
 }
 
@@ -88,8 +97,8 @@ type requested struct {
 func request(ctx context.Context, given settings.Configuration, b planning.Bootstrap, j flow.Journal,
 	begun []unfinished.Operation) (r requested, err error) {
 	found := forecast.Compare(ctx, b, j, given, nil, begun)
-	if found.Uncompared != "" {
-		return r, fmt.Errorf("compare the configuration with the cluster: %s", found.Uncompared)
+	if found.Err != nil {
+		return r, found.Err
 	}
 	r.options = upgrade.Options{Configuration: true, Requested: changes.RequestedDeviations(found.Deviations)}
 	if r.cfg, err = changes.KeptValues(given.Config, found.Deviations); err != nil {
