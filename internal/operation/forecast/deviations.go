@@ -31,9 +31,10 @@ type Comparison struct {
 	Deviations []changes.Deviation `json:"deviations,omitempty"`
 	// Refused reports that a run of these targets would be refused, because of those that are requests.
 	Refused bool `json:"refused,omitempty"`
-	// Uncompared is why they are not known, and Err the same.
+	// Uncompared is why they are not known.
 	Uncompared string `json:"uncompared,omitempty"`
-	Err        error  `json:"-"`
+	// Err is what Uncompared is the text of.
+	Err error `json:"-"`
 	// Awaited are variables whose values an operation that has not ended brings to the cluster. They are no deviations; a
 	// run that asks for them is refused until the operation has ended.
 	Awaited []string `json:"awaited,omitempty"`
