@@ -227,6 +227,19 @@ func TestApplyScales(t *testing.T) {
 	}
 	q.manageItself(t)
 	q.Management.Put(clustertest.CRD("clusters", "cluster.x-k8s.io", "v1beta1", "Cluster"))
+	replicas := func(n int64) {
+		q.Management.Change(controlPlaneVersion, "TalosControlPlane", config.DefaultNamespace, "k8s-control-plane",
+			map[string]any{"spec": map[string]any{"replicas": n}})
+	}
+	replicas(5) // with scale: the configuration was not changed, and apply makes no request of that
+	if code, said := q.command(t, "apply"); code != ExitDone || !strings.Contains(said, "there is nothing to change") {
+		t.Errorf("after a scaling: exit %d\n%s", code, said)
+	}
+	if code, said := q.command(t, "plan", "all"); code != ExitDone || strings.Contains(said, "REFUSED") ||
+		!strings.Contains(said, "CONTROL_PLANE_REPLICAS is 3 (default), and the cluster has 5") {
+		t.Errorf("plan after apply: exit %d\n%s", code, said)
+	}
+	replicas(3)
 	scales := func(to int) {
 		t.Helper()
 		code, said := q.command(t, "plan", "apply", "--output", "json", fmt.Sprintf("CONTROL_PLANE_REPLICAS=%d", to))

@@ -50,15 +50,17 @@ func Apply(ctx context.Context, s *session.Session, b planning.Bootstrap, ask se
 	if err := r.change(ctx, s, wanted.cfg, wanted.options, upgrade.Said{Again: again}, ask); err != nil || !r.Done {
 		return r, err
 	}
-	// Until they are there, the number of servers stays a request.
-	if err := recordApplied(ctx, s, b, wanted.cfg.ControlPlaneReplicas); err != nil || r.Scale == nil {
-		return r, err
+	if r.Scale != nil {
+		// Until the servers are there, their number stays a request.
+		if err := recordApplied(ctx, s, b, wanted.cfg.ControlPlaneReplicas); err != nil {
+			return r, err
+		}
+		r.Done = false
+		if err := r.scale(ctx, s, ask); err != nil {
+			return r, err
+		}
+		r.Done = true
 	}
-	r.Done = false
-	if err := r.scale(ctx, s, ask); err != nil {
-		return r, err
-	}
-	r.Done = true
 	return r, recordApplied(ctx, s, b, b.Cfg.ControlPlaneReplicas)
 }
 
@@ -150,8 +152,11 @@ func (r requested) examineScale(ctx context.Context, cfg config.Config, tools pl
 		out.Refused = err.Error()
 		return out, nil
 	}
+	if err != nil {
+		return nil, err
+	}
 	out.Change = &change
-	return out, err
+	return out, nil
 }
 
 // agreedTo tells whether the operator agreed to a change, or to one that deletes as many servers and risks as much.
