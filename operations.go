@@ -40,9 +40,9 @@ func (s *Session) Upgrade(ctx context.Context, o UpgradeOptions) (r UpgradeResul
 }
 
 // Apply brings a cluster that manages itself to the configuration: to its versions as Upgrade does, to its values and
-// manifests that were changed since they were applied last, and then to its number of control plane servers. Fields that
-// were changed in the cluster since, and not in the configuration, stay. It needs Options.Yes or Options.Confirm. To
-// resume an interrupted change, call it again.
+// manifests that were changed since they were applied last, and then to its number of control plane servers. Fields
+// that were changed in the cluster since, and not in the configuration, stay. It needs Options.Yes or Options.Confirm.
+// To resume an interrupted change, call it again.
 func (s *Session) Apply(ctx context.Context) (r UpgradeResult, err error) {
 	err = s.operate(ctx, "apply", func(ctx context.Context, ask session.Questions) error {
 		b, err := s.session.Plan()

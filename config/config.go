@@ -84,7 +84,8 @@ type Config struct {
 	CertManagerVersion string `json:"certManagerVersion" yaml:"certManagerVersion"`
 	// chart repository, https:// or oci://; empty: that of the folder bootstrap's charts.go
 	CiliumRepository string `json:"ciliumRepository" yaml:"ciliumRepository"`
-	// name of its Helm release, where a cluster that was adopted has another; empty: that of the folder bootstrap's charts.go
+	// name of its Helm release, where a cluster that was adopted has another; empty: that of the folder bootstrap's
+	// charts.go
 	CiliumRelease string `json:"ciliumRelease" yaml:"ciliumRelease"`
 	// as above
 	HCloudCCMRelease string `json:"hcloudCcmRelease" yaml:"hcloudCcmRelease"`

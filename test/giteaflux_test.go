@@ -138,8 +138,8 @@ func giteaFluxKilled(t *testing.T, moments []string) {
 	fluxHasTakenOver(t, c, before)
 }
 
-// podUIDs are the UIDs of some namespaces' Pods on nodes that exist, by their names: those of a node that was removed are
-// deleted up to a minute later.
+// podUIDs are the UIDs of some namespaces' Pods on nodes that exist, by their names: Kubernetes deletes those of a node
+// that was removed up to a minute and a half later.
 func podUIDs(t *testing.T, c *command, namespaces ...string) map[string]string {
 	t.Helper()
 	cluster := workload(t, c).CoreV1()

@@ -53,7 +53,7 @@ func TestRecoverQuorum(t *testing.T) {
 		t.Errorf("recover-quorum -n: the state folder had %v, and has %v", held, after)
 	}
 	if o := l.run(nil, "recover-quorum", "--lab"); o.exit != 2 || !strings.Contains(o.output, "--yes") {
-		t.Errorf("with nobody to ask: exit %d\n%s", o.exit, o.end())
+		t.Errorf("without a terminal: exit %d\n%s", o.exit, o.end())
 	}
 	madeBefore, restoredBefore := l.etcdsMade(t)
 	l.recoverKilled(t)

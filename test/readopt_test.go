@@ -52,7 +52,7 @@ func TestReadopt(t *testing.T) {
 		t.Fatal(err)
 	}
 	if o := c.run(nil, "readopt", l.file, "--unencrypted", "--lab"); o.exit != 2 {
-		t.Errorf("a readoption that nobody agrees to: exit %d\n%s", o.exit, o.end())
+		t.Errorf("a readoption without consent: exit %d\n%s", o.exit, o.end())
 	}
 	before := serverWrites(t, c)
 	l.readoptKilled(t)

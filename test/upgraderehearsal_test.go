@@ -25,7 +25,8 @@ func rehearsed(t *testing.T, c *command, _ string) {
 			t.Errorf("the report has no stage %s: %v", stage, r.stages())
 		}
 	}
-	if len(r.Changed) != 2 || !strings.Contains(r.Changed[0], "lb11 → lb21") || r.Changed[1] != "the control plane has 1 servers" {
+	if len(r.Changed) != 2 || !strings.Contains(r.Changed[0], "lb11 → lb21") ||
+		r.Changed[1] != "control plane servers: 1" {
 		t.Errorf("the report says of the configuration %q", r.Changed)
 	}
 	if out, err := c.exec(t.Context(), "status", "--lab"); err != nil || strings.Contains(out, "1.18.13") {

@@ -26,8 +26,8 @@ const (
 	controlPlaneVersion   = "controlplane.cluster.x-k8s.io/v1alpha3"
 )
 
-// createdWithoutSlipway is a cluster in the fake environment that Slipway does not know: nobody has reserved its name,
-// its server template and a Helm release have other names, one more patch is in its TalosControlPlane, it has no
+// createdWithoutSlipway is a cluster in the fake environment that Slipway does not know: its name is not reserved, its
+// server template and a Helm release have other names, one more patch is in its TalosControlPlane, it has no
 // MachineHealthCheck, and the Secret of the cloud controller manager has the network's name.
 func createdWithoutSlipway(t *testing.T) *quick {
 	t.Helper()

@@ -65,7 +65,7 @@ func TestDestroyByCommand(t *testing.T) {
 	// Without a person and without --yes nothing goes.
 	r := execute(t, t.Context(), dir, environment, "destroy", "--state-dir", state)
 	if r.code != ExitUsage || !strings.Contains(r.stderr, "--yes") {
-		t.Errorf("nobody to ask: %+v", r)
+		t.Errorf("without a terminal: %+v", r)
 	}
 	r = execute(t, t.Context(), dir, environment, "destroy", "--dry-run", "--state-dir", state)
 	if r.code != ExitDone || !strings.Contains(r.stdout, "caph-cluster-k8s=owned") || strings.Contains(r.stdout, "demo") {

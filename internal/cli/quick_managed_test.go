@@ -275,7 +275,8 @@ func TestApplyScales(t *testing.T) {
 		t.Errorf("something was changed:\n%s", difference(before, after))
 	}
 	scales(1)
-	if err := scale.Begin(q.state().Files(), scale.Change{Group: scale.ControlPlaneGroup, From: 3, To: 1}, true); err != nil {
+	begun := scale.Change{Group: scale.ControlPlaneGroup, From: 3, To: 1}
+	if err := scale.Begin(q.state().Files(), begun, true); err != nil {
 		t.Fatal(err)
 	}
 	scales(1)

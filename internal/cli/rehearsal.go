@@ -77,10 +77,10 @@ func rehearseApply(ctx context.Context, c *call, o rehearsalOptions) error {
 	return o.run(ctx, c, k, options, to, targetApply, drill.Apply)
 }
 
-// run restores a backup into a lab of its own, with the versions of the backup, changes the cluster there to what another
-// configuration has, and compares it with the backup.
-func (o *rehearsalOptions) run(ctx context.Context, c *call, k session.Cluster, options drill.Options, to session.Cluster,
-	name string, change drill.Change) error {
+// run restores a backup into a lab of its own, with the versions of the backup, changes the cluster there to what
+// another configuration has, and compares it with the backup.
+func (o *rehearsalOptions) run(ctx context.Context, c *call, k session.Cluster, options drill.Options,
+	to session.Cluster, name string, change drill.Change) error {
 	options.KeepLab = o.KeepLab
 	report, err := drill.Rehearse(ctx, k, to.Cfg, options, name, change)
 	if err != nil {

@@ -38,8 +38,8 @@ func Records(files platform.Files) (all []Record, err error) {
 	return all, nil
 }
 
-// Begin records that a change was agreed to, as a part of apply or not. One of the same group to another number that was
-// cut off is replaced.
+// Begin records that a change was agreed to, as a part of apply or not. One of the same group to another number that
+// was cut off is replaced.
 func Begin(files platform.Files, c Change, byApply bool) error {
 	return rewrite(files, c.Group, func(was *Record) *Record {
 		if was != nil && was.To == c.To {

@@ -38,6 +38,7 @@ type Operation struct {
 	Command   string    `json:"command,omitempty"` // resumes it
 
 	group    string // of servers that are scaled
+	ofApply  bool   // a scaling that apply began
 	explains func(changes.Deviation) bool
 }
 
@@ -51,7 +52,7 @@ func (o Operation) ResumedBy(words []string) bool {
 		return slices.Contains(words, Pivot) || slices.Contains(words, "all")
 	case Scale:
 		return len(words) > 1 && words[0] == Scale && words[1] == o.group ||
-			len(words) > 0 && words[0] == Apply && o.group == scale.ControlPlaneGroup
+			len(words) > 0 && words[0] == Apply && o.ofApply
 	}
 	return len(words) > 0 && words[0] == o.Operation
 }
@@ -159,8 +160,8 @@ func next(p upgrade.Progress) string {
 func (r reader) scale() (all []Operation, err error) {
 	groups, err := scale.Records(r.tools.Files)
 	for _, g := range groups {
-		o := Operation{Operation: Scale, group: g.Group, Began: g.Began, Sentence: fmt.Sprintf("the scaling of %s from "+
-			"%d to %d servers begun at %s", scale.Change{Group: g.Group}.Called(), g.From, g.To, at(g.Began))}
+		o := Operation{Operation: Scale, group: g.Group, ofApply: g.Apply, Began: g.Began, Sentence: fmt.Sprintf("the "+
+			"scaling of %s from %d to %d servers begun at %s", scale.Change{Group: g.Group}.Called(), g.From, g.To, at(g.Began))}
 		o.explains = func(d changes.Deviation) bool { return explainsCount(g, d) }
 		all = append(all, r.cutOff(o, "", "scale", g.Group, strconv.Itoa(g.To))...)
 	}

@@ -43,7 +43,7 @@ func (m Availability) String() string {
 		"all", m.Failed, m.Requests, ProbeEvery, m.Longest.Round(ProbeEvery), m.Away.Round(ProbeEvery))
 }
 
-// And is what was seen in two times.
+// And sums up two measurements, one after the other.
 func (m Availability) And(later Availability) Availability {
 	later.Requests, later.Failed, later.Away = m.Requests+later.Requests, m.Failed+later.Failed, m.Away+later.Away
 	later.Longest, later.Last = max(m.Longest, later.Longest), cmp.Or(later.Last, m.Last)

@@ -54,8 +54,9 @@ func Apply(ctx context.Context, s *session.Session) (r operations.UpgradeResult,
 	return operations.Apply(ctx, s, b, session.Questions{})
 }
 
-// Rehearse restores a backup in a lab of its own, changes the cluster there to what a configuration has, and compares it
-// with the backup. name is "upgrade" or "apply". The configuration of k has the versions that the backup is restored with.
+// Rehearse restores a backup in a lab of its own, changes the cluster there to what a configuration has, and compares
+// it with the backup. name is "upgrade" or "apply". The configuration of k has the versions that the backup is restored
+// with.
 func Rehearse(ctx context.Context, k session.Cluster, to settings.Configuration, o Options, name string,
 	change Change) (r RehearsalReport, err error) {
 	d, err := newRun(k, o)
@@ -94,8 +95,8 @@ func (d *run) takeApplied(ctx context.Context) {
 		err = fmt.Errorf("%s does not have it", d.options.State)
 	}
 	if err != nil {
-		d.cluster.Caller.Note("what was applied last is not known: %v; all that is written in the configuration and the files "+
-			"counts as changed", err)
+		d.cluster.Caller.Note("what was applied last is not known: %v; all that is written in the configuration and "+
+			"the files counts as changed", err)
 	}
 }
 
@@ -112,7 +113,7 @@ func (d *run) change(ctx context.Context, name string, change Change, r *Rehears
 		r.Stages = append(r.Stages, Part{Name: e.Step, Elapsed: e.Elapsed})
 	}
 	if scaled := result.Scale; scaled != nil && err == nil {
-		r.Changed = append(r.Changed, fmt.Sprintf("the control plane has %d servers", scaled.Servers))
+		r.Changed = append(r.Changed, fmt.Sprintf("control plane servers: %d", scaled.Servers))
 		r.Stages = append(r.Stages, Part{Name: "scale", Elapsed: scaled.Took})
 	}
 	return err

@@ -200,8 +200,8 @@ type ApplyPlan struct {
 // Changes tells whether Apply would change anything.
 func (p ApplyPlan) Changes() bool { return len(p.Stages) > 0 || p.Scale != nil }
 
-// ExamineApply says what Apply would do, in words, too; nil: the targets do not ask for it, or nothing could be asked. It
-// changes nothing.
+// ExamineApply says what Apply would do, in words, too; nil: the targets do not ask for it, or nothing could be asked.
+// It changes nothing.
 func ExamineApply(ctx context.Context, k session.Cluster) (p *ApplyPlan, lines []string, err error) {
 	if err := k.Validate(ctx); err != nil {
 		return nil, nil, err

@@ -61,8 +61,8 @@ func hideIn(hide *redact.Redactor, x *upgrade.Examination) {
 	}
 }
 
-// change examines what brings the cluster to a configuration, asks, and runs its stages. What is to be scaled after them
-// is known.
+// change examines what brings the cluster to a configuration, asks, and runs its stages. r.Scale, which is set before,
+// is a part of what it asks for.
 func (r *UpgradeResult) change(ctx context.Context, s *session.Session, cfg config.Config, o upgrade.Options,
 	said upgrade.Said, ask session.Questions) error {
 	if err := s.RefuseOperation(ctx); err != nil {
