@@ -129,9 +129,11 @@ type outcome struct {
 	maxRSS  int64 // bytes
 	events  []event
 	output  string // standard output and error, in their order
+	state   string // folder
 }
 
-// end are the last lines of the output, and the failures before them: all of it would hide them in the log of a test.
+// end are the last lines of the output, and the failures before them, because all of it would hide them in the log of a
+// test; of a run that failed what the servers' logs say besides.
 func (o outcome) end() string {
 	const last = 15
 	lines := strings.Split(strings.TrimSpace(o.output), "\n")
@@ -139,7 +141,11 @@ func (o outcome) end() string {
 	failures := slices.DeleteFunc(slices.Clone(lines[:first]), func(line string) bool {
 		return !strings.Contains(line, `"kind":"step-failed"`)
 	})
-	return strings.Join(append(failures, lines[first:]...), "\n")
+	lines = append(failures, lines[first:]...)
+	if o.exit != 0 {
+		lines = append(lines, serverLogs(o.state))
+	}
+	return strings.Join(lines, "\n")
 }
 
 // run runs the command with --output json. It calls watch with each event and the process, so that a test can interrupt
@@ -159,7 +165,7 @@ func (c *command) run(watch func(event, *os.Process), args ...string) outcome {
 	if err := cmd.Start(); err != nil {
 		c.t.Fatal(err)
 	}
-	var o outcome
+	o := outcome{state: c.state}
 	var lines strings.Builder
 	scanner := bufio.NewScanner(stdout)
 	scanner.Buffer(nil, 1<<20)
