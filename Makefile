@@ -220,7 +220,7 @@ test-all:
 test-endtoend:
 	$(GO) test -timeout 85m -skip '$(second)' ./test ./test/crash
 test-packages:
-	$(GO) test -timeout 60m -run '$(second)' ./test
+	$(GO) test -timeout 85m -run '$(second)' ./test
 	$(GO) test $(low_priority_compile) -vet=off -p $(packages_at_once) -timeout 60m ./internal/cli ./steps $(unraced)
 	$(GO) test $(low_priority_compile) -vet=off -race -p $(packages_at_once) -timeout 60m -skip '$(without_race)' $(raced)
 	$(GO) test -vet=off -timeout 60m -run '$(without_race)' $(slow_raced)

@@ -51,8 +51,20 @@ func (d *firstDay) adopted(t *testing.T) {
 	if killed.exit == 0 {
 		t.Fatalf("it was not killed: %s", killed.output)
 	}
-	if o := c.run(nil, append(adopt, "--yes")...); o.exit != 0 {
+	backups, passphrase := t.TempDir(), filepath.Join(t.TempDir(), "passphrase")
+	if err := os.WriteFile(passphrase, []byte("correct-horse-battery\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	keys := []string{"BACKUP_TO=" + backups, "BACKUP_PASSPHRASE_FILE=" + passphrase}
+	if o := c.run(nil, append(append(adopt, "--yes"), keys...)...); o.exit != 0 {
 		t.Fatalf("resumed: exit %d\n%s", o.exit, o.end())
+	}
+	first, err := filepath.Glob(filepath.Join(backups, "k8s-*.slipway"))
+	if err != nil || len(first) != 1 {
+		t.Fatalf("its first backup: %v, %v", first, err)
+	}
+	if said, err := c.exec(t.Context(), append([]string{"backup", "verify", first[0]}, keys...)...); err != nil {
+		t.Errorf("backup verify: %v\n%s", err, said)
 	}
 	if said, err := c.exec(t.Context(), append([]string{"plan", "bootstrap", "--detailed-exitcode"}, lab...)...); err != nil {
 		t.Errorf("plan: %v\n%s", err, said)

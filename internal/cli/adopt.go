@@ -73,11 +73,24 @@ func runAdopt(ctx context.Context, c *call) error {
 		if err != nil {
 			return err
 		}
-		s.Hub.Note("cluster %s is this state folder's; \"plan all\" says what a run would still do, and \"backup\" makes its "+
-			"first backup", d.Cluster)
-		return conclude(ctx, c, s, result, operations.Outputs{Kubeconfig: b.Plan.Kubeconfig,
+		err = conclude(ctx, c, s, result, operations.Outputs{Kubeconfig: b.Plan.Kubeconfig,
 			Talosconfig: b.Plan.Talosconfig, Nodes: b.Plan.Nodes, Access: b.Plan.Access})
+		if err != nil {
+			return err
+		}
+		return firstBackup(ctx, c, s)
 	})
+}
+
+// firstBackup makes the first backup of an adopted cluster, where a key for backups is configured.
+func firstBackup(ctx context.Context, c *call, s *session.Session) error {
+	next := "\"plan all\" says what a run would still do"
+	if _, err := operations.BackupAccess(s.Cluster).Seal(ctx, false); err != nil {
+		s.Hub.Note("cluster %s is this state folder's; %s, and \"backup\" makes its first backup", s.Cfg.ClusterName, next)
+		return nil
+	}
+	s.Hub.Note("cluster %s is this state folder's; %s", s.Cfg.ClusterName, next)
+	return backUpBetween(ctx, c, s)
 }
 
 // isThere tells whether there is a configuration: then it counts, and none is written.

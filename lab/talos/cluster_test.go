@@ -217,7 +217,7 @@ func TestCluster(t *testing.T) {
 		}
 	})
 	t.Run("nodes", func(t *testing.T) { testNodes(t, f, kube, append(servers, worker)) })
-	t.Run("manifests", func(t *testing.T) { testManifests(t, f, kube) })
+	t.Run("manifests", func(t *testing.T) { testManifests(t, f, kube, x) })
 	t.Run("talos.dev service accounts", func(t *testing.T) { testServiceAccounts(t, f, config) })
 	t.Run("secrets are encrypted in etcd", func(t *testing.T) {
 		const planted = "planted-secret-value"

@@ -76,7 +76,7 @@ func testNodes(t *testing.T, f *fixture, kube kubernetes.Interface, want []cloud
 	})
 }
 
-func testManifests(t *testing.T, f *fixture, kube kubernetes.Interface) {
+func testManifests(t *testing.T, f *fixture, kube kubernetes.Interface, x *Talos) {
 	await(t, patience, "DNS", func() error {
 		dns, err := kube.CoreV1().Services("kube-system").Get(t.Context(), "kube-dns", metav1.GetOptions{})
 		if err == nil && dns.Spec.ClusterIP != f.address("96.10") {
@@ -86,6 +86,16 @@ func testManifests(t *testing.T, f *fixture, kube kubernetes.Interface) {
 			_, err = kube.AppsV1().Deployments("kube-system").Get(t.Context(), "coredns", metav1.GetOptions{})
 		}
 		return err
+	})
+	await(t, patience, "every server to find them", func() error {
+		for _, server := range x.Status() {
+			for _, note := range server.Notes {
+				if strings.HasPrefix(note, "manifests: ") {
+					return fmt.Errorf("%s: %s", server.Name, note)
+				}
+			}
+		}
+		return nil
 	})
 	sets, err := kube.AppsV1().DaemonSets("kube-system").List(t.Context(), metav1.ListOptions{})
 	if err != nil || len(sets.Items) != 0 {

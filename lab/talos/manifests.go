@@ -111,9 +111,8 @@ func (y *system) applyManifests(ctx context.Context, config *rest.Config) {
 	}
 	for _, o := range objects {
 		for {
-			_, err := client.Resource(manifestResources[o.GetKind()]).Namespace(o.GetNamespace()).Create(ctx, o,
-				metav1.CreateOptions{})
-			if err == nil || apierrors.IsAlreadyExists(err) {
+			err := createOnce(ctx, client.Resource(manifestResources[o.GetKind()]).Namespace(o.GetNamespace()), o)
+			if err == nil {
 				break
 			}
 			y.note("manifests", fmt.Sprintf("create %s %s: %v", o.GetKind(), o.GetName(), err))
@@ -123,4 +122,18 @@ func (y *system) applyManifests(ctx context.Context, config *rest.Config) {
 		}
 	}
 	y.note("manifests", "")
+}
+
+// createOnce creates an object that does not exist. It looks first: a Service that exists, with an address of its own,
+// is refused for that address, which is taken.
+func createOnce(ctx context.Context, client dynamic.ResourceInterface, o *unstructured.Unstructured) error {
+	_, err := client.Get(ctx, o.GetName(), metav1.GetOptions{})
+	if !apierrors.IsNotFound(err) {
+		return err
+	}
+	_, err = client.Create(ctx, o, metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		return nil
+	}
+	return err
 }
