@@ -106,10 +106,9 @@ func isThere(c *call) (bool, error) {
 // are about to be written beside the operator's own, in a folder for that.
 func planAdoption(ctx context.Context, c *call, d *adopt.Description, described bool, own string) (f forecast.Forecast,
 	targets []string, err error) {
-	asked := *c
+	asked, dir := *c, ""
 	if !described {
-		dir, err := os.MkdirTemp("", "slipway-adopt-")
-		if err != nil {
+		if dir, err = os.MkdirTemp("", "slipway-adopt-"); err != nil {
 			return f, nil, fmt.Errorf("plan the adoption: %w", err)
 		}
 		defer os.RemoveAll(dir)
@@ -125,7 +124,13 @@ func planAdoption(ctx context.Context, c *call, d *adopt.Description, described 
 	if err != nil {
 		return f, nil, err
 	}
-	return operations.PlanAdoption(ctx, k, d)
+	f, targets, err = operations.PlanAdoption(ctx, k, d)
+	for i := range f.Files { // by the paths that they are to have
+		if name, err := filepath.Rel(dir, f.Files[i].Path); !described && err == nil && filepath.IsLocal(name) {
+			f.Files[i].Path = filepath.Join(own, name)
+		}
+	}
+	return f, targets, err
 }
 
 func printDescription(w io.Writer, d *adopt.Description, described bool) error {

@@ -101,6 +101,9 @@ func TestAdopt(t *testing.T) {
 	}
 	wantSaid(t, "adopt --dry-run", said, "described in manifests/cluster.yaml", "strategicPatches [11 items] → [10 items]",
 		"creates MachineHealthCheck", "described in bootstrap.yaml")
+	if strings.Contains(said, "slipway-adopt-") {
+		t.Errorf("adopt --dry-run names files of a temporary folder:\n%s", said)
+	}
 	if is := folderContents(t, q.dir); is != files {
 		t.Errorf("adopt --dry-run has left\n%s", is)
 	}
