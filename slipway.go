@@ -28,6 +28,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/planning"
 	"github.com/slipway-k8s/slipway/internal/provider/lab"
 	"github.com/slipway-k8s/slipway/internal/session"
+	"github.com/slipway-k8s/slipway/internal/session/operations"
 	"github.com/slipway-k8s/slipway/internal/state/settings"
 	"github.com/slipway-k8s/slipway/internal/state/statedir"
 	"github.com/slipway-k8s/slipway/platform"
@@ -235,14 +236,15 @@ func (o Options) check() error {
 }
 
 // Run checks what can be checked before a run, asks for consent, and runs targets of the plan, with every step that
-// they depend on: Bootstrap if none is given. What is done already is verified and not run again. The run is
-// interrupted when ctx ends or the lease of the state is lost. The result is nil if no step was run.
+// they depend on: Bootstrap if none is given. What is done already is verified and not run again. All first brings a
+// cluster that manages itself to the configuration, as Apply does, and needs Options.Yes or Options.Confirm for it. The
+// run is interrupted when ctx ends or the lease of the state is lost. The result is nil if no step was run.
 func (s *Session) Run(ctx context.Context, targets ...string) (r *Result, err error) {
 	err = s.do(ctx, targets, func(ctx context.Context, ask session.Questions) error {
 		if err := s.session.RefuseDuringRecovery(); err != nil {
 			return err
 		}
-		result, err := s.session.Bootstrap(ctx, s.planned, ask)
+		result, err := operations.RunTargets(ctx, s.session, s.planned, ask)
 		r = newResult(result)
 		return err
 	})

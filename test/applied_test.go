@@ -70,7 +70,9 @@ func (d *firstDay) applied(t *testing.T) {
 		!strings.Contains(said, "apply SERVER_TYPE=cx43 LOAD_BALANCER_TYPE=lb21 --dir "+own) {
 		t.Errorf("status does not name the change that was cut off:\n%s", said)
 	}
-	if o := d.run(nil, args...); o.exit != 0 { // that was agreed to
+	// All resumes it, too: it was agreed to.
+	if o := d.run(nil, append([]string{"all"}, args[1:]...)...); o.exit != 0 || !slices.ContainsFunc(o.events,
+		func(e event) bool { return e.Step == "configuration" && e.Kind == "step-done" }) {
 		t.Fatalf("resumed: exit %d\n%s", o.exit, o.end())
 	}
 	watched.oneAtATime(t, 3, 3)

@@ -290,7 +290,7 @@ func patch(t *testing.T, cluster *kube.Cluster, kind schema.GroupVersionKind, na
 
 // fiveServers scales a cluster that manages itself as the command instructs, killed in between.
 func (d *firstDay) fiveServers(t *testing.T) {
-	o := d.run(nil, "all", "--lab", "CONTROL_PLANE_REPLICAS=5")
+	o := d.run(nil, "bootstrap", "--lab", "CONTROL_PLANE_REPLICAS=5")
 	if o.exit != 2 || !strings.Contains(o.output, "scale control-plane 5") {
 		t.Fatalf("with five configured: exit %d, and it does not say how to scale\n%s", o.exit, o.end())
 	}

@@ -182,8 +182,8 @@ func (d *firstDay) again(t *testing.T) {
 	again("with the kubeconfig found again", "kind-create")
 }
 
-// configurationChanges requests a change that no run makes after the pivot, which is refused, and one that it makes:
-// another chart's values.
+// configurationChanges requests a change that the target bootstrap does not make after the pivot, which is refused, and
+// one that it makes: another chart's values.
 func (d *firstDay) configurationChanges(t *testing.T) {
 	wrote := len(writes(t, d.command))
 	for _, c := range []struct{ value, says string }{
@@ -191,7 +191,7 @@ func (d *firstDay) configurationChanges(t *testing.T) {
 		{"SERVER_TYPE=cx43", "and the cluster has cx33; to change the cluster: "},
 		{"LOCATION=fsn1", "and the cluster has nbg1; to change the cluster: it cannot be changed"},
 	} {
-		o := d.run(nil, "all", "--lab", c.value)
+		o := d.run(nil, "bootstrap", "--lab", c.value)
 		if o.exit != 2 || !strings.Contains(o.output, c.says) || len(o.steps("step-started")) > 0 {
 			t.Errorf("%s: exit %d, ran %v\n%s", c.value, o.exit, o.steps("step-started"), o.output)
 		}

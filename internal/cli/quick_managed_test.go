@@ -85,28 +85,38 @@ func wantSaid(t *testing.T, what, said string, words ...string) {
 }
 
 // After the pivot a changed value is named, with what can be done, by plan, run and status alike; a run that asks for
-// it is refused before it changes anything. A value that was changed with kubectl is a note.
+// it is refused before it changes anything, and all asks first whether to apply it. A value that was changed with
+// kubectl is a note.
 func TestChangedConfigurationAfterThePivot(t *testing.T) {
 	q := newQuick(t, quickCharts(t))
 	if code := q.run(t, death{}); code != ExitDone {
 		t.Fatalf("exit %d: %s", code, q.stderr)
 	}
 	q.manageItself(t)
+	q.Management.Put(clustertest.CRD("clusters", "cluster.x-k8s.io", "v1beta1", "Cluster"))
 	const is = "KUBERNETES_VERSION is v1.36.5 (argument KUBERNETES_VERSION=v1.36.5), and the cluster has v1.35.4; to " +
 		"change the cluster: "
 	before := q.look()
-	for _, target := range []string{"all", "bootstrap"} {
-		code, said := q.command(t, target, "KUBERNETES_VERSION=v1.36.5")
-		if code != ExitUsage {
-			t.Errorf("%s: exit %d", target, code)
-		}
-		wantSaid(t, target, said, is, "kubernetesVersion: v1.35.4 in bootstrap.yaml", "nothing was changed")
+	code, said := q.command(t, "bootstrap", "KUBERNETES_VERSION=v1.36.5")
+	if code != ExitUsage {
+		t.Errorf("bootstrap: exit %d", code)
 	}
-	code, said := q.command(t, "plan", "all", "KUBERNETES_VERSION=v1.36.5")
+	wantSaid(t, "bootstrap", said, is, "kubernetesVersion: v1.35.4 in bootstrap.yaml", "nothing was changed")
+	code, said = q.command(t, "plan", "bootstrap", "KUBERNETES_VERSION=v1.36.5")
 	if code != ExitDone {
-		t.Errorf("plan: exit %d", code)
+		t.Errorf("plan bootstrap: exit %d", code)
 	}
-	wantSaid(t, "plan", said, "the run would be REFUSED:", is)
+	wantSaid(t, "plan bootstrap", said, "the run would be REFUSED:", is)
+	code, said = q.command(t, "all", "LOAD_BALANCER_TYPE=lb21")
+	if code != ExitUsage {
+		t.Errorf("all: exit %d", code)
+	}
+	wantSaid(t, "all", said, "apply asks before")
+	code, said = q.command(t, "plan", "all", "KUBERNETES_VERSION=v1.36.5")
+	if code != ExitDone {
+		t.Errorf("plan all: exit %d", code)
+	}
+	wantSaid(t, "plan all", said, forecast.AppliesHead, is)
 	_, said = q.command(t, "status", "KUBERNETES_VERSION=v1.36.5")
 	wantSaid(t, "status", said, forecast.RequestsHead, is)
 	if after := q.look(); after != before {
@@ -315,10 +325,10 @@ func TestAppliedIsTakenBack(t *testing.T) {
 	}
 	q.Management.Change("infrastructure.cluster.x-k8s.io/v1beta1", "HetznerCluster", config.DefaultNamespace, "k8s",
 		map[string]any{"spec": map[string]any{"controlPlaneLoadBalancer": map[string]any{"type": "lb21"}}})
-	code, said := q.command(t, "all", "LOAD_BALANCER_TYPE=lb11")
+	code, said := q.command(t, "bootstrap", "LOAD_BALANCER_TYPE=lb11")
 	if code != ExitUsage {
 		t.Errorf("exit %d", code)
 	}
-	wantSaid(t, "all", said, "LOAD_BALANCER_TYPE is lb11 (argument LOAD_BALANCER_TYPE=lb11), and the cluster has lb21; to change "+
+	wantSaid(t, "bootstrap", said, "LOAD_BALANCER_TYPE is lb11 (argument LOAD_BALANCER_TYPE=lb11), and the cluster has lb21; to change "+
 		"the cluster: bootstrap apply")
 }

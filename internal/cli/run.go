@@ -55,7 +55,7 @@ func runTargets(ctx context.Context, c *call) error {
 				return err
 			})
 		}
-		result, err := s.Bootstrap(ctx, b, c.questions(s))
+		result, err := operations.RunTargets(ctx, s, b, c.questions(s))
 		if err != nil {
 			return err
 		}

@@ -128,6 +128,9 @@ func (s *Session) compareWithCluster(ctx context.Context, b planning.Bootstrap) 
 	words := append([]string{}, s.Targets...)
 	found := forecast.Compare(ctx, b, s.Journal(), s.Cfg, words, s.Unfinished)
 	found.WithoutSecrets(s.Caller.Hide)
+	if found.Applies { // that was before this run of steps
+		found.Applies, found.Refused = false, len(changes.RequestedDeviations(found.Deviations)) > 0
+	}
 	if !found.Refused {
 		if found.Uncompared != "" {
 			s.Hub.Note("%s", forecast.UncomparedHead+found.Uncompared)

@@ -31,6 +31,8 @@ type Comparison struct {
 	Deviations []changes.Deviation `json:"deviations,omitempty"`
 	// Refused reports that a run of these targets would be refused, because of those that are requests.
 	Refused bool `json:"refused,omitempty"`
+	// Applies reports that a run of these targets first brings the requests to the cluster, as apply does.
+	Applies bool `json:"applies,omitempty"`
 	// Uncompared is why they are not known.
 	Uncompared string `json:"uncompared,omitempty"`
 	// Err is what Uncompared is the text of.
@@ -46,11 +48,13 @@ type Comparison struct {
 // says better what that means.
 func Compare(ctx context.Context, b planning.Bootstrap, j flow.Journal, cfg settings.Configuration,
 	words []string, unended []unfinished.Operation) (out Comparison) {
-	all, err := compare(ctx, b, j, cfg)
+	all, managed, err := compare(ctx, b, j, cfg)
 	if err != nil {
 		out.Uncompared, out.Err = err.Error(), err
 	}
-	out.Refused = words != nil && wholeCluster(words) && len(changes.RequestedDeviations(all)) > 0
+	requests := changes.RequestedDeviations(all)
+	out.Applies = managed && slices.Contains(words, "all") && applies(requests, unended)
+	out.Refused = words != nil && wholeCluster(words) && len(requests) > 0 && !out.Applies
 	for _, d := range all {
 		switch explained := slices.ContainsFunc(unended, func(o unfinished.Operation) bool { return o.Explains(d) }); {
 		case !explained:
@@ -62,40 +66,54 @@ func Compare(ctx context.Context, b planning.Bootstrap, j flow.Journal, cfg sett
 	return out
 }
 
-// compare asks the cluster. Before the pivot, when a run applies the manifests, only numbers of servers can differ
-// without that the next run says so.
+// applies tells whether apply brings the requests to a cluster that manages itself, or resumes a change that it began:
+// not while another operation that was begun is to bring one of them.
+func applies(requests []changes.Deviation, unended []unfinished.Operation) bool {
+	some := len(requests) > 0
+	for _, o := range unended {
+		switch {
+		case o.ResumedBy([]string{unfinished.Apply}):
+			some = true
+		case slices.ContainsFunc(requests, o.Explains):
+			return false
+		}
+	}
+	return some
+}
+
+// compare asks the cluster, and tells whether it manages itself. Before the pivot, when a run applies the manifests,
+// only numbers of servers can differ without that the next run says so.
 func compare(ctx context.Context, b planning.Bootstrap, j flow.Journal,
-	cfg settings.Configuration) ([]changes.Deviation, error) {
+	cfg settings.Configuration) (found []changes.Deviation, managed bool, err error) {
 	passed, err := b.Plan.PivotPassed(ctx, j)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	recorded, err := j.Load(ctx)
 	if err != nil {
-		return nil, err
+		return nil, passed, err
 	}
 	origin := func(field string) (place string, written bool) { return Origin(cfg, field) }
 	if !passed {
 		if recorded.Steps[b.Plan.Cluster.Name()].State != flow.StateDone {
-			return nil, nil
+			return nil, false, nil
 		}
 		manager, err := connect.Cluster(b.Tools, platform.ManagementKubeconfig)
 		if err != nil {
-			return nil, nil // the run says it better
+			return nil, false, nil // the run says it better
 		}
-		found, _ := changes.DeviatingCounts(ctx, b.Cfg, b.Tools, manager, false, recorded, origin)
-		return found, nil
+		found, _ = changes.DeviatingCounts(ctx, b.Cfg, b.Tools, manager, false, recorded, origin)
+		return found, false, nil
 	}
-	found, err := changes.FindDeviations(ctx, b.Cfg, b.Tools, b.Sources, recorded, origin)
-	if err != nil {
-		return nil, err
+	if found, err = changes.FindDeviations(ctx, b.Cfg, b.Tools, b.Sources, recorded, origin); err != nil {
+		return nil, true, err
 	}
 	self, err := connect.Cluster(b.Tools, platform.Kubeconfig)
 	if err != nil {
-		return found, err
+		return found, true, err
 	}
 	counts, err := changes.DeviatingCounts(ctx, b.Cfg, b.Tools, self, true, recorded, origin)
-	return append(found, counts...), err
+	return append(found, counts...), true, err
 }
 
 // wholeCluster reports whether targets ask for the cluster as it is configured.
@@ -107,6 +125,7 @@ func wholeCluster(words []string) bool {
 // The first lines of the parts of a comparison.
 const (
 	RequestsHead = "the cluster manages itself, and this run brings none of these values of the configuration to it:"
+	AppliesHead  = "the run first brings these values of the configuration to the cluster, as apply does (plan apply: how):"
 	DriftHead    = "these values of the cluster were changed since the configuration was last applied:"
 
 	UncomparedHead = "whether the cluster is as it is configured is not known: "
@@ -122,10 +141,14 @@ func (c Comparison) Lines() (lines []string) {
 	if c.Refused && len(c.Awaited) > 0 {
 		lines = append(lines, fmt.Sprintf(awaitedText, strings.Join(c.Awaited, ", ")))
 	}
+	requests := RequestsHead
+	if c.Applies {
+		requests = AppliesHead
+	}
 	for _, part := range []struct {
 		head      string
 		requested bool
-	}{{RequestsHead, true}, {DriftHead, false}} {
+	}{{requests, true}, {DriftHead, false}} {
 		head := part.head
 		for _, d := range c.Deviations {
 			if d.Requested != part.requested {

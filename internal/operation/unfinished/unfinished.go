@@ -48,11 +48,11 @@ func (o Operation) Explains(d changes.Deviation) bool { return o.explains != nil
 // ResumedBy tells whether a command, by its words, resumes the operation.
 func (o Operation) ResumedBy(words []string) bool {
 	switch o.Operation {
-	case Pivot:
-		return slices.Contains(words, Pivot) || slices.Contains(words, "all")
+	case Pivot, Apply:
+		return slices.Contains(words, o.Operation) || slices.Contains(words, "all")
 	case Scale:
 		return len(words) > 1 && words[0] == Scale && words[1] == o.group ||
-			len(words) > 0 && words[0] == Apply && o.ofApply
+			o.ofApply && (slices.Contains(words, Apply) || slices.Contains(words, "all"))
 	}
 	return len(words) > 0 && words[0] == o.Operation
 }

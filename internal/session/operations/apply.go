@@ -183,6 +183,37 @@ func (s *Scaling) lines(replaced bool) (lines []string) {
 	return lines
 }
 
+// RunTargets runs the targets of a session. The target all brings a cluster that manages itself to the configuration
+// first, as Apply does.
+func RunTargets(ctx context.Context, s *session.Session, b planning.Bootstrap, ask session.Questions) (session.Result,
+	error) {
+	if slices.Contains(s.Targets, session.TargetAll) {
+		done, err := applyFirst(ctx, s, b, ask)
+		if err != nil || !done {
+			return session.Result{}, err
+		}
+	}
+	return s.Bootstrap(ctx, b, ask)
+}
+
+// applyFirst is Apply, where there is something to apply.
+func applyFirst(ctx context.Context, s *session.Session, b planning.Bootstrap, ask session.Questions) (done bool,
+	err error) {
+	if err := s.RefuseDuringRecovery(); err != nil {
+		return false, err
+	}
+	if !forecast.Compare(ctx, b, s.Journal(), s.Cfg, s.Targets, s.Unfinished).Applies {
+		return true, nil
+	}
+	err = s.Locked(ctx, func(ctx context.Context) error {
+		r, err := Apply(ctx, s, b, ask)
+		done = r.Done
+		return err
+	})
+	s.Begin(ctx, s.Targets)
+	return done, err
+}
+
 // AppliesToItself tells whether targets ask for Apply: apply alone, of a cluster that manages itself.
 func AppliesToItself(ctx context.Context, targets []string, b planning.Bootstrap, j flow.Journal) (bool, error) {
 	if !slices.Equal(targets, []string{b.Plan.Cluster.Name()}) {
