@@ -300,8 +300,11 @@ func (c *Cloud) whereToBalance(place, zone string) (*location, error) {
 	if (place == "") == (zone == "") {
 		return nil, invalid("location", "either location or network_zone must be given")
 	}
+	if one := c.locationNamed(place); one != nil {
+		return one, nil
+	}
 	for _, one := range ordered(c.catalog.locations) {
-		if one.Name == place || one.view.NetworkZone == zone {
+		if one.view.NetworkZone == zone {
 			return one, nil
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strconv"
 )
 
 // resource describes one kind of record to the code that serves all kinds alike.
@@ -251,8 +252,11 @@ func ordered[R any](all map[int64]R) []R {
 	return found
 }
 
-// byIDOrName finds a record that a request names by either.
+// byIDOrName finds a record that a request names by either. The command hcloud sends an id as a text.
 func byIDOrName[R record](all map[int64]R, id int64, name string) (R, bool) {
+	if id == 0 {
+		id, _ = strconv.ParseInt(name, 10, 64) // 0: it is a name, and no record has that id
+	}
 	if one, ok := all[id]; ok {
 		return one, true
 	}
