@@ -10,7 +10,7 @@ import (
 )
 
 // telling are the lines of a server's log that tell why others fail: a member of etcd that ended or was removed, and an
-// API server that accepts no token because it cannot read.
+// API server that accepts no token because it cannot read its etcd.
 var telling = regexp.MustCompile(`"level":"(error|fatal|panic)"|removed member|Unable to authenticate|etcdserver: `)
 
 // serverLogs are the last telling lines of etcd and of the kube-apiserver of each server of the labs of a state folder,
@@ -29,9 +29,9 @@ func serverLogs(state string) string {
 				fmt.Fprintln(&b, err)
 				continue
 			}
-			lines := slices.DeleteFunc(strings.Split(string(data), "\n"), func(line string) bool {
-				return !telling.MatchString(line)
-			})
+			all := strings.Split(strings.TrimSpace(string(data)), "\n")
+			lines := slices.DeleteFunc(slices.Clone(all), func(line string) bool { return !telling.MatchString(line) })
+			lines = append(lines, all[len(all)-1]) // when it wrote last: a process that hangs is silent
 			for _, line := range lines[max(len(lines)-last, 0):] {
 				fmt.Fprintf(&b, "%s: %.*s\n", strings.TrimPrefix(log, filepath.Dir(state)), columns, line)
 			}
