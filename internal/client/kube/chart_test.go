@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	ociregistry "github.com/google/go-containerregistry/pkg/registry"
@@ -19,10 +20,10 @@ import (
 // TestChartOutOfARegistry: a registry on this machine is asked without TLS, says which versions it has, and a chart that
 // was damaged on its way is told from one that could not be had.
 func TestChartOutOfARegistry(t *testing.T) {
-	damages := false
+	var damages atomic.Bool
 	stored := ociregistry.New(ociregistry.Logger(log.New(io.Discard, "", 0)))
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !damages || r.Method != http.MethodGet || !strings.Contains(r.URL.Path, "/blobs/") {
+		if !damages.Load() || r.Method != http.MethodGet || !strings.Contains(r.URL.Path, "/blobs/") {
 			stored.ServeHTTP(w, r)
 			return
 		}
@@ -60,11 +61,11 @@ func TestChartOutOfARegistry(t *testing.T) {
 			t.Errorf("%s is in the registry: %v, %v", version, has, err)
 		}
 	}
-	damages = true
+	damages.Store(true)
 	if _, err := kube.LoadChart(t.Context(), from, t.TempDir(), io.Discard); !kube.CorruptChart(err) {
 		t.Errorf("of a damaged chart: %v", err)
 	}
-	damages = false
+	damages.Store(false)
 	from.Version = "9.9.9"
 	if _, err := kube.LoadChart(t.Context(), from, t.TempDir(), io.Discard); err == nil || kube.CorruptChart(err) {
 		t.Errorf("of a chart that is not there: %v", err)
