@@ -27,6 +27,11 @@ func FreePods(ctx context.Context, tools platform.Tools, say flow.Say, workload 
 	if err != nil || !gone {
 		return err
 	}
+	// The scheduler takes the node for a working one until its lease has expired: it would bind the new Pods there.
+	cordon := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"unschedulable":true}}`))
+	if err := workload.Patch(ctx, node, cordon); err != nil {
+		return client.IgnoreNotFound(fmt.Errorf("cordon node %s, whose server is gone: %w", name, err))
+	}
 	pods := &corev1.PodList{}
 	if err := workload.List(ctx, pods, client.MatchingFields{"spec.nodeName": name}); err != nil {
 		return fmt.Errorf("list the Pods of node %s: %w", name, err)
