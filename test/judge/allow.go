@@ -70,6 +70,8 @@ func allowances() []allowance {
 		{why: "CAPH writes the status of a template when it is made or changed and when CAPH starts: one that was moved, " +
 			"without its status, has none until then",
 			states: []string{"HCloudMachineTemplate"}},
+		{why: "Cluster API's health check sets them once it has looked, after a move some time later",
+			states: []string{"MachineHealthCheck"}, fields: []string{"conditions.HealthCheckSucceeded"}},
 		{why: "when the API server first saw an old token", fields: []string{"data.since"}},
 		{why: "a run's own records, and its lock; how far each step is, is compared",
 			files: []string{"runs/*", "runs/*/*", "journal.json", "journal.json.tmp", "journal.lock", "events.jsonl",

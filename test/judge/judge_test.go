@@ -61,6 +61,14 @@ func good(suffix, uid, address string, id int) Observation {
 	if id%16 == 0 { // moved by one whose CAPH was started again since
 		template["status"] = map[string]any{"conditions": []any{map[string]any{"type": "Ready", "status": "True"}}}
 	}
+	condition := func(kind string) any { return map[string]any{"type": kind, "status": "True"} }
+	machine, check := meta("Machine", "default", "k8s-cp-"+suffix), meta("MachineHealthCheck", "default", "k8s-cp")
+	conditions := []any{condition("Ready")}
+	if id%16 == 0 { // the health check has looked since
+		conditions = append(conditions, condition("HealthCheckSucceeded"))
+		check["status"] = map[string]any{"conditions": []any{condition("RemediationAllowed")}}
+	}
+	machine["status"] = map[string]any{"conditions": conditions}
 	w := Observation{
 		Cloud: map[string][]Object{
 			"servers": {{"id": no, "name": "k8s-cp-" + suffix, "status": "running",
@@ -108,6 +116,9 @@ func good(suffix, uid, address string, id int) Observation {
 		},
 		Journal: map[string]string{"pivot": "done"},
 	}
+	workload := w.Clusters[Workload]
+	workload.Objects = append(workload.Objects, machine, check)
+	w.Clusters[Workload] = workload
 	return w
 }
 
