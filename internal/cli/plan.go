@@ -53,9 +53,7 @@ func planTargets(ctx context.Context, c *call) (changes bool, err error) {
 		k.Targets = c.Targets[1:]
 	}
 	if slices.Equal(k.Targets, []string{targetApply}) {
-		asked, cancel := context.WithTimeout(ctx, examinesWithin)
-		defer cancel()
-		p, lines, err := operations.ExamineApply(asked, k)
+		p, lines, err := examineApply(ctx, k)
 		switch {
 		case err != nil:
 			return false, err
@@ -67,8 +65,28 @@ func planTargets(ctx context.Context, c *call) (changes bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	changes = f.Changes() || f.Refused || f.Comparison.Refused || len(f.Deviations) > 0
-	return changes, c.print(f, f.Print)
+	changes = f.Changes() || f.Refused || f.Comparison.Refused || f.Applies || len(f.Deviations) > 0
+	return changes, c.print(f, func(out io.Writer, width int) error {
+		if err := f.Print(out, width); err != nil || !f.Applies {
+			return err
+		}
+		k.Targets = []string{targetApply}
+		_, lines, err := examineApply(ctx, k)
+		if err != nil {
+			lines = []string{c.hide.Text(strings.TrimPrefix(complaint(err, width), "error: "))}
+		}
+		return c.say("\n%s", strings.Join(append([]string{applyHead}, lines...), "\n"))
+	})
+}
+
+// applyHead is the heading of what a run of all applies first.
+const applyHead = "what apply does first:"
+
+// examineApply says what apply would do, within a time.
+func examineApply(ctx context.Context, k session.Cluster) (*operations.ApplyPlan, []string, error) {
+	asked, cancel := context.WithTimeout(ctx, examinesWithin)
+	defer cancel()
+	return operations.ExamineApply(asked, k)
 }
 
 // questions are what a run asks its operator, where that is possible. What a run would do is shown at a terminal alone.

@@ -116,7 +116,7 @@ func TestChangedConfigurationAfterThePivot(t *testing.T) {
 	if code != ExitDone {
 		t.Errorf("plan all: exit %d", code)
 	}
-	wantSaid(t, "plan all", said, forecast.AppliesHead, is)
+	wantSaid(t, "plan all", said, forecast.AppliesHead, is, applyHead+"\nthe change is refused: the control plane is not whole")
 	_, said = q.command(t, "status", "KUBERNETES_VERSION=v1.36.5")
 	wantSaid(t, "status", said, forecast.RequestsHead, is)
 	if after := q.look(); after != before {

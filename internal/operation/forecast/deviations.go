@@ -125,7 +125,7 @@ func wholeCluster(words []string) bool {
 // The first lines of the parts of a comparison.
 const (
 	RequestsHead = "the cluster manages itself, and this run brings none of these values of the configuration to it:"
-	AppliesHead  = "the run first brings these values of the configuration to the cluster, as apply does (plan apply: how):"
+	AppliesHead  = "the run first brings these values of the configuration to the cluster, as apply does:"
 	DriftHead    = "these values of the cluster were changed since the configuration was last applied:"
 
 	UncomparedHead = "whether the cluster is as it is configured is not known: "
