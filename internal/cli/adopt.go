@@ -16,6 +16,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/operation/forecast"
 	"github.com/slipway-k8s/slipway/internal/session"
 	"github.com/slipway-k8s/slipway/internal/session/operations"
+	"github.com/slipway-k8s/slipway/internal/state/backupfile"
 	"github.com/slipway-k8s/slipway/internal/state/settings"
 )
 
@@ -73,23 +74,26 @@ func runAdopt(ctx context.Context, c *call) error {
 		if err != nil {
 			return err
 		}
-		err = conclude(ctx, c, s, result, operations.Outputs{Kubeconfig: b.Plan.Kubeconfig,
-			Talosconfig: b.Plan.Talosconfig, Nodes: b.Plan.Nodes, Access: b.Plan.Access})
-		if err != nil {
+		if err := firstBackup(ctx, c, s); err != nil {
 			return err
 		}
-		return firstBackup(ctx, c, s)
+		return conclude(ctx, c, s, result, operations.Outputs{Kubeconfig: b.Plan.Kubeconfig,
+			Talosconfig: b.Plan.Talosconfig, Nodes: b.Plan.Nodes, Access: b.Plan.Access})
 	})
 }
 
 // firstBackup makes the first backup of an adopted cluster, where a key for backups is configured.
 func firstBackup(ctx context.Context, c *call, s *session.Session) error {
-	next := "\"plan all\" says what a run would still do"
-	if _, err := operations.BackupAccess(s.Cluster).Seal(ctx, false); err != nil {
-		s.Hub.Note("cluster %s is this state folder's; %s, and \"backup\" makes its first backup", s.Cfg.ClusterName, next)
+	text := fmt.Sprintf("cluster %s is this state folder's; \"plan all\" says what a run would still do", s.Cfg.ClusterName)
+	_, err := operations.BackupAccess(s.Cluster).Seal(ctx, false)
+	switch {
+	case backupfile.NoKey(err):
+		s.Hub.Note("%s, and \"backup\" makes its first backup", text)
 		return nil
+	case err != nil:
+		return fmt.Errorf("%s, but its first backup could not be made: %w", text, err)
 	}
-	s.Hub.Note("cluster %s is this state folder's; %s", s.Cfg.ClusterName, next)
+	s.Hub.Note("%s", text)
 	return backUpBetween(ctx, c, s)
 }
 

@@ -65,7 +65,7 @@ func planTargets(ctx context.Context, c *call) (changes bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	changes = f.Changes() || f.Refused || f.Comparison.Refused || f.Applies || len(f.Deviations) > 0
+	changes = f.Changes() || f.Refused || f.Comparison.Refused || len(f.Deviations) > 0
 	return changes, c.print(f, func(out io.Writer, width int) error {
 		if err := f.Print(out, width); err != nil || !f.Applies {
 			return err

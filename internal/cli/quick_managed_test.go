@@ -107,6 +107,11 @@ func TestChangedConfigurationAfterThePivot(t *testing.T) {
 		t.Errorf("plan bootstrap: exit %d", code)
 	}
 	wantSaid(t, "plan bootstrap", said, "the run would be REFUSED:", is)
+	code, said = q.command(t, "all", "LOCATION=fsn1")
+	if code != ExitUsage {
+		t.Errorf("all, what cannot be changed: exit %d", code)
+	}
+	wantSaid(t, "all", said, "it cannot be changed in a cluster that exists", "nothing was changed")
 	code, said = q.command(t, "all", "LOAD_BALANCER_TYPE=lb21")
 	if code != ExitUsage {
 		t.Errorf("all: exit %d", code)
@@ -226,6 +231,22 @@ func TestApplyWasCutOff(t *testing.T) {
 	wantSaid(t, "upgrade", said, "apply SERVER_TYPE=cx43")
 	_, said = q.command(t, "status")
 	wantSaid(t, "status", said, "was cut off before stage configuration", "apply SERVER_TYPE=cx43")
+	// One of versions alone is resumed by all, too, also once the cluster's objects have the version.
+	files := q.state().Files()
+	begun = upgrade.Examination{From: upgrade.Versions{"KUBERNETES_VERSION": "v1.35.4"},
+		To: upgrade.Versions{"KUBERNETES_VERSION": "v1.36.5"}, Stages: []upgrade.Stage{{Name: "kubernetes-1-36-5"}}}
+	if err := upgrade.Begin(files, begun, upgrade.Said{Again: []string{"apply", "KUBERNETES_VERSION=v1.36.5"}}); err != nil {
+		t.Fatal(err)
+	}
+	for _, is := range []string{"v1.35.4", "v1.36.5"} {
+		q.Management.Change(controlPlaneVersion, "TalosControlPlane", config.DefaultNamespace, "k8s-control-plane",
+			map[string]any{"spec": map[string]any{"version": is}})
+		var f forecast.Forecast
+		_, said = q.command(t, "plan", "all", "KUBERNETES_VERSION=v1.36.5", "--output", "json")
+		if err := json.Unmarshal([]byte(said), &f); err != nil || !f.Applies || !f.NeedsConsent || len(f.Begun) != 1 {
+			t.Errorf("the cluster has %s: %v: %s", is, err, said)
+		}
+	}
 }
 
 // A changed number of control plane servers is a part of what apply does, also where its scaling was begun; servers are

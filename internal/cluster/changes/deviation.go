@@ -45,14 +45,26 @@ func RequestedDeviations(all []Deviation) []Deviation {
 	return slices.DeleteFunc(slices.Clone(all), func(d Deviation) bool { return !d.Requested })
 }
 
+// versionVariables are those whose values an upgrade brings to a cluster.
+func versionVariables() []string {
+	return []string{"TALOS_VERSION", "KUBERNETES_VERSION", "CAPI_VERSION", "CABPT_VERSION", "CACPPT_VERSION", "CAPH_VERSION"}
+}
+
+// Possible tells whether the cluster can get the configured value.
+func (d Deviation) Possible() bool {
+	return !slices.Contains(ImmutableVariables(), d.Variable) &&
+		!(slices.Contains(versionVariables(), d.Variable) && older(d.Wanted, d.Live))
+}
+
 // change is how the cluster gets the configured value.
 func (d Deviation) change(tools platform.Tools) string {
-	switch d.Variable {
-	case "TALOS_VERSION", "KUBERNETES_VERSION", "CAPI_VERSION", "CABPT_VERSION", "CACPPT_VERSION", "CAPH_VERSION":
-		if older(d.Wanted, d.Live) {
-			return "it cannot: an upgrade brings no older version"
-		}
+	switch {
+	case slices.Contains(versionVariables(), d.Variable) && !d.Possible():
+		return "it cannot: an upgrade brings no older version"
+	case slices.Contains(versionVariables(), d.Variable):
 		return tools.Command("upgrade")
+	}
+	switch d.Variable {
 	case ReplicasVariable:
 		return tools.Command("scale", "control-plane", d.Wanted)
 	}

@@ -53,7 +53,7 @@ func Compare(ctx context.Context, b planning.Bootstrap, j flow.Journal, cfg sett
 		out.Uncompared, out.Err = err.Error(), err
 	}
 	requests := changes.RequestedDeviations(all)
-	out.Applies = managed && slices.Contains(words, "all") && applies(requests, unended)
+	out.Applies = err == nil && managed && slices.Equal(words, []string{"all"}) && applies(requests, unended)
 	out.Refused = words != nil && wholeCluster(words) && len(requests) > 0 && !out.Applies
 	for _, d := range all {
 		switch explained := slices.ContainsFunc(unended, func(o unfinished.Operation) bool { return o.Explains(d) }); {
@@ -67,8 +67,11 @@ func Compare(ctx context.Context, b planning.Bootstrap, j flow.Journal, cfg sett
 }
 
 // applies tells whether apply brings the requests to a cluster that manages itself, or resumes a change that it began:
-// not while another operation that was begun is to bring one of them.
+// not one that is impossible, and not while another operation that was begun is to bring one of them.
 func applies(requests []changes.Deviation, unended []unfinished.Operation) bool {
+	if slices.ContainsFunc(requests, func(d changes.Deviation) bool { return !d.Possible() }) {
+		return false
+	}
 	some := len(requests) > 0
 	for _, o := range unended {
 		switch {

@@ -132,6 +132,7 @@ func (f *Forecast) Ask(ctx context.Context, plan source, graph *flow.Graph, j fl
 		}
 		f.adopt(ctx, plan, foreseen)
 	}
+	f.NeedsConsent = f.NeedsConsent || f.Applies
 	f.add(plan, graph, foreseen, took)
 	return nil
 }
@@ -387,7 +388,7 @@ func (f Forecast) printBill(w io.Writer, width int, words func(string, ...any)) 
 
 // Changes reports whether the run would do more than look.
 func (f Forecast) Changes() bool {
-	return slices.ContainsFunc(f.Runs(), func(step string) bool { return !slices.Contains(steps.ReadOnlySteps(), step) })
+	return f.Applies || slices.ContainsFunc(f.Runs(), func(step string) bool { return !slices.Contains(steps.ReadOnlySteps(), step) })
 }
 
 // Total says that the sum is not all where a price is unknown.
@@ -410,6 +411,8 @@ func (f *Forecast) Summary() string {
 		return "is refused: the cluster is not this state folder's"
 	case f.Refused:
 		return "is refused: an immutable field is changed"
+	case f.Applies:
+		return fmt.Sprintf("applies the changed configuration, and runs %d steps", run)
 	case run == 0:
 		return "nothing"
 	case f.NeedsConsent:

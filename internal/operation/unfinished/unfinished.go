@@ -121,7 +121,7 @@ func (r reader) upgrade() ([]Operation, error) {
 	o := Operation{Operation: Upgrade, Began: record.Began,
 		Sentence: fmt.Sprintf("an upgrade to %s begun at %s", record.Target(), at(record.Began)),
 		explains: func(d changes.Deviation) bool { return record.Explains(d.Variable, d.Wanted, d.Live) }}
-	if len(record.Configuration) > 0 {
+	if record.ByApply() {
 		o.Operation, o.Sentence = Apply, fmt.Sprintf("a change of the cluster to %s begun at %s", record.Target(),
 			at(record.Began))
 	}

@@ -91,6 +91,11 @@ func (r *Record) Explains(variable, configured, live string) bool {
 	return live != "" && compare(live, c.From) >= 0 && compare(live, c.To) <= 0
 }
 
+// ByApply tells whether apply began it.
+func (r *Record) ByApply() bool {
+	return len(r.Configuration) > 0 || len(r.Again) > 0 && r.Again[0] == "apply"
+}
+
 // Progress is how far an upgrade that was begun has come.
 type Progress struct {
 	Done  []string // stages

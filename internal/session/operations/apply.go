@@ -187,7 +187,7 @@ func (s *Scaling) lines(replaced bool) (lines []string) {
 // first, as Apply does.
 func RunTargets(ctx context.Context, s *session.Session, b planning.Bootstrap, ask session.Questions) (session.Result,
 	error) {
-	if slices.Contains(s.Targets, session.TargetAll) {
+	if slices.Equal(s.Targets, []string{session.TargetAll}) {
 		done, err := applyFirst(ctx, s, b, ask)
 		if err != nil || !done {
 			return session.Result{}, err
@@ -202,7 +202,11 @@ func applyFirst(ctx context.Context, s *session.Session, b planning.Bootstrap, a
 	if err := s.RefuseDuringRecovery(); err != nil {
 		return false, err
 	}
-	if !forecast.Compare(ctx, b, s.Journal(), s.Cfg, s.Targets, s.Unfinished).Applies {
+	found := forecast.Compare(ctx, b, s.Journal(), s.Cfg, s.Targets, s.Unfinished)
+	if found.Err != nil { // once more: an API server may have gone in this moment
+		found = forecast.Compare(ctx, b, s.Journal(), s.Cfg, s.Targets, s.Unfinished)
+	}
+	if !found.Applies {
 		return true, nil
 	}
 	err = s.Locked(ctx, func(ctx context.Context) error {

@@ -25,6 +25,9 @@ var errNoRecipient = errors.New("no key could open the backup: name public keys 
 	", BACKUP_PASSPHRASE_FILE or BACKUP_PASSPHRASE_COMMAND\n" +
 	"--unencrypted writes one that everyone who has the file can read, with every key of the cluster in it")
 
+// NoKey tells whether an error of Access.Seal is that no key for backups is configured.
+func NoKey(err error) bool { return errors.Is(err, errNoRecipient) }
+
 // Access is what places and keys of backups are read with.
 type Access struct {
 	Config      config.Config

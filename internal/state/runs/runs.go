@@ -218,8 +218,22 @@ func (r Run) ofSteps(alone func(targets []string) bool) bool {
 
 // finished reports whether the run ended without an error.
 func (r Run) finished() bool {
-	e, ok := r.Last(flow.RunFinished)
+	e, ok := r.lastFinished()
 	return ok && e.Err == ""
+}
+
+// lastFinished is the end of the run's graph: of the last one, where it runs several. There is none where that has not
+// ended.
+func (r Run) lastFinished() (flow.Event, bool) {
+	for _, e := range slices.Backward(r.Events) {
+		switch e.Kind {
+		case flow.RunFinished:
+			return e, true
+		case flow.RunStarted:
+			return flow.Event{}, false
+		}
+	}
+	return flow.Event{}, false
 }
 
 // Last finds the last event of a kind.
@@ -262,7 +276,7 @@ func (r Run) Outcome() (end End, why string) {
 		}
 	}
 	interrupted := slices.ContainsFunc(r.Events, func(e flow.Event) bool { return e.Kind == flow.StepInterrupted })
-	e, ok := r.Last(flow.RunFinished)
+	e, ok := r.lastFinished()
 	switch {
 	case ok && e.Err == "":
 		return Finished, ""
