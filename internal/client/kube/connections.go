@@ -147,9 +147,13 @@ func (r *renewed) CloseIdleConnections() {
 	r.current.CloseIdleConnections()
 }
 
-// longestRetryAfter is the longest Retry-After that client-go gets to see. An API server with too much to do answers
-// with one of a second.
-const longestRetryAfter = 2 * time.Second
+// longestRetryAfter is the longest Retry-After after which client-go repeats a request, and retryAfter when it does: up
+// to ten times. An API server with too much to do answers with one of a second; one that has just started, and does not
+// know all its paths yet, with five.
+const (
+	longestRetryAfter = 5 * time.Second
+	retryAfter        = time.Second
+)
 
 // boundedRetryAfter removes a longer Retry-After from answers: client-go would repeat the request up to ten times before
 // it returns the error. A list whose objects a conversion webhook does not convert is answered with 30 seconds, and with
@@ -164,8 +168,12 @@ func (b *boundedRetryAfter) RoundTrip(req *http.Request) (*http.Response, error)
 	}
 	const header = "Retry-After"
 	seconds, err := strconv.Atoi(resp.Header.Get(header))
-	if err == nil && time.Duration(seconds)*time.Second > longestRetryAfter {
+	switch wait := time.Duration(seconds) * time.Second; {
+	case err != nil || wait <= retryAfter:
+	case wait > longestRetryAfter:
 		resp.Header.Del(header)
+	default:
+		resp.Header.Set(header, strconv.Itoa(int(retryAfter.Seconds())))
 	}
 	return resp, nil
 }

@@ -14,6 +14,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
 )
 
 // readyServer answers everything with 200 over TLS, and counts its connections.
@@ -219,6 +221,43 @@ func TestRequestsLeaveAnUnwellAPIServer(t *testing.T) {
 			close(ended)
 			if text, err := io.ReadAll(watch.Body); err != nil || string(text) != "still here" {
 				t.Errorf("the watch on the connection that was left: %q, %v", text, err)
+			}
+		})
+	}
+}
+
+// TestAPIServerThatStarts asks for a kind that an API server does not offer yet, because it has just started: it is asked
+// again. An answer that says to wait for half a minute is returned at once.
+func TestAPIServerThatStarts(t *testing.T) {
+	t.Parallel()
+	for after, want := range map[string]bool{"5": true, "30": false} {
+		t.Run(after, func(t *testing.T) {
+			t.Parallel()
+			var refused atomic.Int64
+			s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Content-Type", "application/json")
+				switch {
+				case r.URL.Path == "/api/v1" && (refused.Add(1) == 1 || !want):
+					w.Header().Set("Retry-After", after)
+					w.WriteHeader(http.StatusServiceUnavailable)
+					fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"ServiceUnavailable","code":503,`+
+						`"message":"the request has been made before all known HTTP paths have been installed, please try again"}`)
+				case r.URL.Path == "/api":
+					fmt.Fprint(w, `{"kind":"APIVersions","versions":["v1"]}`)
+				case r.URL.Path == "/api/v1":
+					fmt.Fprint(w, `{"kind":"APIResourceList","groupVersion":"v1","resources":[{"name":"nodes","kind":"Node"}]}`)
+				default:
+					fmt.Fprint(w, `{"kind":"NodeList","apiVersion":"v1","items":[]}`)
+				}
+			}))
+			t.Cleanup(s.Close)
+			cluster, err := Connect(kubeconfigOf(s, s.URL))
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = cluster.List(t.Context(), &corev1.NodeList{})
+			if (err == nil) != want || !want && !Unwell(err) {
+				t.Errorf("asked %d times: %v", refused.Load(), err)
 			}
 		})
 	}
