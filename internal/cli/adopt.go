@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/slipway-k8s/slipway/internal/cluster/render"
 	"github.com/slipway-k8s/slipway/internal/operation/adopt"
 	"github.com/slipway-k8s/slipway/internal/operation/forecast"
 	"github.com/slipway-k8s/slipway/internal/session"
@@ -31,6 +32,10 @@ func runAdopt(ctx context.Context, c *call) error {
 			"--dry-run only says what would be done"); err != nil {
 			return err
 		}
+	}
+	// A wrong key is found before anything is changed.
+	if _, err := operations.BackupAccess(k).Seal(ctx, false); err != nil && !backupfile.NoKey(err) {
+		return err
 	}
 	d, err := operations.DescribeCluster(ctx, k)
 	if err != nil {
@@ -84,17 +89,13 @@ func runAdopt(ctx context.Context, c *call) error {
 
 // firstBackup makes the first backup of an adopted cluster, where a key for backups is configured.
 func firstBackup(ctx context.Context, c *call, s *session.Session) error {
-	text := fmt.Sprintf("cluster %s is this state folder's; \"plan all\" says what a run would still do", s.Cfg.ClusterName)
-	_, err := operations.BackupAccess(s.Cluster).Seal(ctx, false)
-	switch {
-	case backupfile.NoKey(err):
-		s.Hub.Note("%s, and \"backup\" makes its first backup", text)
+	const adopted = "cluster %s is this state folder's; \"plan all\" says what a run would still do"
+	if _, err := operations.BackupAccess(s.Cluster).Seal(ctx, false); backupfile.NoKey(err) {
+		s.Hub.Note(adopted+", and \"backup\" makes its first backup", s.Cfg.ClusterName)
 		return nil
-	case err != nil:
-		return fmt.Errorf("%s, but its first backup could not be made: %w", text, err)
 	}
-	s.Hub.Note("%s", text)
-	return backUpBetween(ctx, c, s)
+	s.Hub.Note(adopted, s.Cfg.ClusterName)
+	return backUpInSession(ctx, c, s)
 }
 
 // isThere tells whether there is a configuration: then it counts, and none is written.
@@ -129,12 +130,19 @@ func planAdoption(ctx context.Context, c *call, d *adopt.Description, described 
 		return f, nil, err
 	}
 	f, targets, err = operations.PlanAdoption(ctx, k, d)
-	for i := range f.Files { // by the paths that they are to have
-		if name, err := filepath.Rel(dir, f.Files[i].Path); !described && err == nil && filepath.IsLocal(name) {
-			f.Files[i].Path = filepath.Join(own, name)
-		}
+	if !described {
+		moveFiles(f.Files, dir, own)
 	}
 	return f, targets, err
+}
+
+// moveFiles names files in one folder by the paths that they are to have in another.
+func moveFiles(files []render.SourceFile, from, to string) {
+	for i := range files {
+		if name, err := filepath.Rel(from, files[i].Path); err == nil && filepath.IsLocal(name) {
+			files[i].Path = filepath.Join(to, name)
+		}
+	}
 }
 
 func printDescription(w io.Writer, d *adopt.Description, described bool) error {

@@ -107,6 +107,13 @@ func TestAdopt(t *testing.T) {
 	if is := folderContents(t, q.dir); is != files {
 		t.Errorf("adopt --dry-run has left\n%s", is)
 	}
+	if code, said = q.command(t, "adopt", "--yes", "BACKUP_PASSPHRASE_FILE=missing"); code != ExitUsage {
+		t.Errorf("with a key for backups that cannot be read: exit %d: %s", code, said)
+	}
+	wantUnchanged(t, q, before)
+	if is := folderContents(t, q.dir); is != files {
+		t.Errorf("with a key for backups that cannot be read it has left\n%s", is)
+	}
 	if code, said = q.command(t, "adopt", "--yes"); code != ExitDone {
 		t.Fatalf("exit %d: %s", code, said)
 	}

@@ -84,11 +84,11 @@ func offerBackup(ctx context.Context, c *call, s *session.Session, danger string
 	} else if err != nil {
 		return err
 	}
-	return backUpBetween(ctx, c, s)
+	return backUpInSession(ctx, c, s)
 }
 
-// backUpBetween makes a backup while a session is open.
-func backUpBetween(ctx context.Context, c *call, s *session.Session) error {
+// backUpInSession makes a backup while a session is open.
+func backUpInSession(ctx context.Context, c *call, s *session.Session) error {
 	q := s.Request
 	q.Targets = []string{"backup"}
 	k, err := session.Load(s.Caller, q)
