@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/slipway-k8s/slipway/internal/base/text"
 	"github.com/slipway-k8s/slipway/internal/operation/forecast"
 	"github.com/slipway-k8s/slipway/internal/session"
 	"github.com/slipway-k8s/slipway/internal/session/operations"
@@ -65,7 +66,7 @@ func planTargets(ctx context.Context, c *call) (changes bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	changes = f.Changes() || f.Refused || f.Comparison.Refused || len(f.Deviations) > 0
+	changes = f.Changes() || f.Refused || len(f.Deviations) > 0
 	return changes, c.print(f, func(out io.Writer, width int) error {
 		if err := f.Print(out, width); err != nil || !f.Applies {
 			return err
@@ -73,7 +74,7 @@ func planTargets(ctx context.Context, c *call) (changes bool, err error) {
 		k.Targets = []string{targetApply}
 		_, lines, err := examineApply(ctx, k)
 		if err != nil {
-			lines = []string{c.hide.Text(strings.TrimPrefix(complaint(err, width), "error: "))}
+			lines = []string{c.hide.Text(text.Plainly(err.Error()))}
 		}
 		return c.say("\n%s", strings.Join(append([]string{applyHead}, lines...), "\n"))
 	})

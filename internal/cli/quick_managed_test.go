@@ -107,6 +107,11 @@ func TestChangedConfigurationAfterThePivot(t *testing.T) {
 		t.Errorf("plan bootstrap: exit %d", code)
 	}
 	wantSaid(t, "plan bootstrap", said, "the run would be REFUSED:", is)
+	var refused struct{ Refused, Applies bool }
+	_, said = q.command(t, "plan", "bootstrap", "KUBERNETES_VERSION=v1.36.5", "--output", "json")
+	if err := json.Unmarshal([]byte(said), &refused); err != nil || !refused.Refused || refused.Applies {
+		t.Errorf("plan bootstrap --output json: %v: %s", err, said)
+	}
 	code, said = q.command(t, "all", "LOCATION=fsn1")
 	if code != ExitUsage {
 		t.Errorf("all, what cannot be changed: exit %d", code)
@@ -121,7 +126,8 @@ func TestChangedConfigurationAfterThePivot(t *testing.T) {
 	if code != ExitDone {
 		t.Errorf("plan all: exit %d", code)
 	}
-	wantSaid(t, "plan all", said, forecast.AppliesHead, is, applyHead+"\nthe change is refused: the control plane is not whole")
+	wantSaid(t, "plan all", said, forecast.AppliesHead, is,
+		applyHead+"\nthe change is refused: the control plane is not whole")
 	_, said = q.command(t, "status", "KUBERNETES_VERSION=v1.36.5")
 	wantSaid(t, "status", said, forecast.RequestsHead, is)
 	if after := q.look(); after != before {
@@ -235,7 +241,8 @@ func TestApplyWasCutOff(t *testing.T) {
 	files := q.state().Files()
 	begun = upgrade.Examination{From: upgrade.Versions{"KUBERNETES_VERSION": "v1.35.4"},
 		To: upgrade.Versions{"KUBERNETES_VERSION": "v1.36.5"}, Stages: []upgrade.Stage{{Name: "kubernetes-1-36-5"}}}
-	if err := upgrade.Begin(files, begun, upgrade.Said{Again: []string{"apply", "KUBERNETES_VERSION=v1.36.5"}}); err != nil {
+	again := upgrade.Said{Again: []string{"apply", "KUBERNETES_VERSION=v1.36.5"}}
+	if err := upgrade.Begin(files, begun, again); err != nil {
 		t.Fatal(err)
 	}
 	for _, is := range []string{"v1.35.4", "v1.36.5"} {
@@ -350,6 +357,6 @@ func TestAppliedIsTakenBack(t *testing.T) {
 	if code != ExitUsage {
 		t.Errorf("exit %d", code)
 	}
-	wantSaid(t, "bootstrap", said, "LOAD_BALANCER_TYPE is lb11 (argument LOAD_BALANCER_TYPE=lb11), and the cluster has lb21; to change "+
-		"the cluster: bootstrap apply")
+	wantSaid(t, "bootstrap", said, "LOAD_BALANCER_TYPE is lb11 (argument LOAD_BALANCER_TYPE=lb11), and the cluster has "+
+		"lb21; to change the cluster: bootstrap apply")
 }

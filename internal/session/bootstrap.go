@@ -128,7 +128,7 @@ func (s *Session) compareWithCluster(ctx context.Context, b planning.Bootstrap) 
 	words := append([]string{}, s.Targets...)
 	found := forecast.Compare(ctx, b, s.Journal(), s.Cfg, words, s.Unfinished)
 	found.WithoutSecrets(s.Caller.Hide)
-	if found.Applies { // that was before this run of steps
+	if found.Applies { // the steps do not: apply comes before them, and what it has left is refused
 		found.Applies, found.Refused = false, len(changes.RequestedDeviations(found.Deviations)) > 0
 	}
 	if !found.Refused {

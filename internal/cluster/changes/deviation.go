@@ -47,7 +47,8 @@ func RequestedDeviations(all []Deviation) []Deviation {
 
 // versionVariables are those whose values an upgrade brings to a cluster.
 func versionVariables() []string {
-	return []string{"TALOS_VERSION", "KUBERNETES_VERSION", "CAPI_VERSION", "CABPT_VERSION", "CACPPT_VERSION", "CAPH_VERSION"}
+	return []string{"TALOS_VERSION", "KUBERNETES_VERSION", "CAPI_VERSION", "CABPT_VERSION", "CACPPT_VERSION",
+		"CAPH_VERSION"}
 }
 
 // Possible tells whether the cluster can get the configured value.
@@ -58,18 +59,15 @@ func (d Deviation) Possible() bool {
 
 // change is how the cluster gets the configured value.
 func (d Deviation) change(tools platform.Tools) string {
+	version := slices.Contains(versionVariables(), d.Variable)
 	switch {
-	case slices.Contains(versionVariables(), d.Variable) && !d.Possible():
+	case version && !d.Possible():
 		return "it cannot: an upgrade brings no older version"
-	case slices.Contains(versionVariables(), d.Variable):
+	case version:
 		return tools.Command("upgrade")
-	}
-	switch d.Variable {
-	case ReplicasVariable:
+	case d.Variable == ReplicasVariable:
 		return tools.Command("scale", "control-plane", d.Wanted)
-	}
-	switch {
-	case slices.Contains(ImmutableVariables(), d.Variable):
+	case !d.Possible():
 		return "it cannot be changed in a cluster that exists; another cluster (CLUSTER_NAME) can have it"
 	case d.Requested:
 		return tools.Command("apply")

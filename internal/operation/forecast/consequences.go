@@ -21,9 +21,10 @@ func (f *Forecast) addConsequences(ctx context.Context, plan source, foreseen []
 	}
 	f.Consequences = all
 	f.NeedsConsent = slices.ContainsFunc(all, changes.Consequence.Destructive)
-	f.Refused = slices.ContainsFunc(all,
-		func(c changes.Consequence) bool { return c.Effect == changes.EffectImmutable })
+	f.Refused = slices.ContainsFunc(all, immutable)
 }
+
+func immutable(c changes.Consequence) bool { return c.Effect == changes.EffectImmutable }
 
 // Agreed are the consequences that a person who has read the forecast agrees to.
 func (f *Forecast) Agreed() (summaries []string) {
@@ -62,7 +63,7 @@ func (f *Forecast) printConsequences(w io.Writer, words func(string, ...any)) {
 		words("%s %s", mark, text.Printable(c.Text))
 	}
 	switch {
-	case f.Refused:
+	case slices.ContainsFunc(f.Consequences, immutable):
 		words("!: an immutable field: the run refuses, and changes nothing; set the live value again")
 	case f.NeedsConsent:
 		words("!: done with consent only: --yes, or the answer to the question before a run at a terminal; " +

@@ -132,7 +132,7 @@ func (f *Forecast) Ask(ctx context.Context, plan source, graph *flow.Graph, j fl
 		}
 		f.adopt(ctx, plan, foreseen)
 	}
-	f.NeedsConsent = f.NeedsConsent || f.Applies
+	f.NeedsConsent, f.Refused = f.NeedsConsent || f.Applies, f.Refused || f.Comparison.Refused
 	f.add(plan, graph, foreseen, took)
 	return nil
 }
@@ -388,7 +388,9 @@ func (f Forecast) printBill(w io.Writer, width int, words func(string, ...any)) 
 
 // Changes reports whether the run would do more than look.
 func (f Forecast) Changes() bool {
-	return f.Applies || slices.ContainsFunc(f.Runs(), func(step string) bool { return !slices.Contains(steps.ReadOnlySteps(), step) })
+	return f.Applies || slices.ContainsFunc(f.Runs(), func(step string) bool {
+		return !slices.Contains(steps.ReadOnlySteps(), step)
+	})
 }
 
 // Total says that the sum is not all where a price is unknown.
@@ -409,6 +411,8 @@ func (f *Forecast) Summary() string {
 	switch {
 	case f.Existing != nil && f.Existing.Refused:
 		return "is refused: the cluster is not this state folder's"
+	case f.Comparison.Refused:
+		return "is refused: the cluster manages itself, and the run does not bring it to the changed configuration"
 	case f.Refused:
 		return "is refused: an immutable field is changed"
 	case f.Applies:

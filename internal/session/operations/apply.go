@@ -188,34 +188,29 @@ func (s *Scaling) lines(replaced bool) (lines []string) {
 func RunTargets(ctx context.Context, s *session.Session, b planning.Bootstrap, ask session.Questions) (session.Result,
 	error) {
 	if slices.Equal(s.Targets, []string{session.TargetAll}) {
-		done, err := applyFirst(ctx, s, b, ask)
-		if err != nil || !done {
+		if err := applyFirst(ctx, s, b, ask); err != nil {
 			return session.Result{}, err
 		}
 	}
 	return s.Bootstrap(ctx, b, ask)
 }
 
-// applyFirst is Apply, where there is something to apply.
-func applyFirst(ctx context.Context, s *session.Session, b planning.Bootstrap, ask session.Questions) (done bool,
-	err error) {
-	if err := s.RefuseDuringRecovery(); err != nil {
-		return false, err
-	}
+// applyFirst is Apply, where there is something to apply. A cluster that cannot be compared is left to the run, which
+// says why.
+func applyFirst(ctx context.Context, s *session.Session, b planning.Bootstrap, ask session.Questions) error {
 	found := forecast.Compare(ctx, b, s.Journal(), s.Cfg, s.Targets, s.Unfinished)
-	if found.Err != nil { // once more: an API server may have gone in this moment
+	if found.Err != nil { // once more: the load balancer may have led to an API server that was just ending
 		found = forecast.Compare(ctx, b, s.Journal(), s.Cfg, s.Targets, s.Unfinished)
 	}
 	if !found.Applies {
-		return true, nil
+		return nil
 	}
-	err = s.Locked(ctx, func(ctx context.Context) error {
-		r, err := Apply(ctx, s, b, ask)
-		done = r.Done
+	err := s.Locked(ctx, func(ctx context.Context) error {
+		_, err := Apply(ctx, s, b, ask)
 		return err
 	})
-	s.Begin(ctx, s.Targets)
-	return done, err
+	s.Begin(ctx, s.Targets) // the operation that Apply began or resumed has ended
+	return err
 }
 
 // AppliesToItself tells whether targets ask for Apply: apply alone, of a cluster that manages itself.
