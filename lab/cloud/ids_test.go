@@ -22,13 +22,15 @@ func TestAnIDAsText(t *testing.T) {
 	if is := created.Server; is.Location.Name != "hel1" || is.ServerType.Name != "cx33" {
 		t.Errorf("the server is a %s in %s", is.ServerType.Name, is.Location.Name)
 	}
+	balancer := must[*hcloud.LoadBalancerType](t)(w.LoadBalancerType.GetByName(ctx, "lb11"))
 	for _, tt := range []struct {
 		path, body string
 		want       int
 	}{
-		{"/load_balancers", fmt.Sprintf(`{"name":"two","load_balancer_type":"lb11","location":"%d"}`, hel1.ID), http.StatusCreated},
-		{"/servers", fmt.Sprintf(`{"name":"three","server_type":"%d","image":"%d","location":"%d"}`, kind.ID, image.ID, hel1.ID),
+		{"/load_balancers", fmt.Sprintf(`{"name":"two","load_balancer_type":"%d","location":"%d"}`, balancer.ID, hel1.ID),
 			http.StatusCreated},
+		{"/servers", fmt.Sprintf(`{"name":"three","server_type":"%d","image":"%d","location":"%d"}`, kind.ID, image.ID,
+			hel1.ID), http.StatusCreated},
 		{"/servers", fmt.Sprintf(`{"name":"four","server_type":"%d","image":"debian-12","location":"99"}`, kind.ID),
 			http.StatusUnprocessableEntity},
 	} {

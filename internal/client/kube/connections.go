@@ -147,17 +147,17 @@ func (r *renewed) CloseIdleConnections() {
 	r.current.CloseIdleConnections()
 }
 
-// longestRetryAfter is the longest Retry-After after which client-go repeats a request, and retryAfter when it does: up
-// to ten times. An API server with too much to do answers with one of a second; one that has just started, and does not
-// know all its paths yet, with five.
+// longestRetryAfter is the longest Retry-After of an answer whose request client-go repeats, and retryAfter the pause
+// that it then makes. An API server with too much to do answers with one second; one that has just started, and does not
+// know all its paths yet, with five (k8s.io/apiserver, pkg/util/notfoundhandler).
 const (
 	longestRetryAfter = 5 * time.Second
 	retryAfter        = time.Second
 )
 
-// boundedRetryAfter removes a longer Retry-After from answers: client-go would repeat the request up to ten times before
-// it returns the error. A list whose objects a conversion webhook does not convert is answered with 30 seconds, and with
-// the reason.
+// boundedRetryAfter shortens the Retry-After of answers, and removes a longer one: client-go would repeat the request up
+// to ten times before it returns the error. A list whose objects a conversion webhook does not convert is answered with
+// 30 seconds, and with the reason.
 type boundedRetryAfter struct{ next http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.

@@ -226,8 +226,8 @@ func TestRequestsLeaveAnUnwellAPIServer(t *testing.T) {
 	}
 }
 
-// TestAPIServerThatStarts asks for a kind that an API server does not offer yet, because it has just started: it is asked
-// again. An answer that says to wait for half a minute is returned at once.
+// TestAPIServerThatStarts asks for a kind that an API server does not offer yet, because it has just started: it is
+// asked again. An answer that says to wait for half a minute is returned at once.
 func TestAPIServerThatStarts(t *testing.T) {
 	t.Parallel()
 	for after, want := range map[string]bool{"5": true, "30": false} {
