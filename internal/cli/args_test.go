@@ -71,6 +71,8 @@ func TestParseArgumentsRefuses(t *testing.T) {
 		"lab up now":          `lab up cannot be combined with "now"`,
 		"status image":        `status cannot be combined with "image"`,
 		"replace-machine":     "replace-machine needs NAME: write replace-machine NAME",
+		"rotate":              "rotate takes one of: ca",
+		"rotate ca now":       `rotate ca cannot be combined with "now"`,
 		"replace-machine a b": `cannot be combined with "b"`,
 		"HCLOUD_TOKEN=hunter": "HCLOUD_TOKEN is not taken as an argument",
 	} {

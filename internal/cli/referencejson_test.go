@@ -24,6 +24,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/operation/adopt"
 	"github.com/slipway-k8s/slipway/internal/operation/dependencies"
 	"github.com/slipway-k8s/slipway/internal/operation/forecast"
+	"github.com/slipway-k8s/slipway/internal/operation/rotation"
 	"github.com/slipway-k8s/slipway/internal/operation/scale"
 	"github.com/slipway-k8s/slipway/internal/operation/status"
 	"github.com/slipway-k8s/slipway/internal/report"
@@ -67,6 +68,7 @@ func writeJSON(t *testing.T, w *strings.Builder) {
 		{"Output of `plan`, `--dry-run`", forecast.Forecast{}},
 		{"Output of `status`", status.Report{}},
 		{"Output of `scale --dry-run`", scale.Change{}},
+		{"Output of `rotate ca --dry-run`", rotation.Forecast{}},
 		{"Output of `restore --diagnose`", operations.Diagnosis{}},
 		{"Output of `adopt`, before that of `plan`", adopt.Description{}},
 		{"Output of `readopt --dry-run`", readoptPlan{}},

@@ -87,7 +87,7 @@ func newRoot(c *call, plan *steps.Plan) *cobra.Command {
 	addRunFlags(root, &c.arguments)
 	root.AddCommand(
 		newBootstrapCommand(c, plan), newAllCommand(c, plan), newAdoptCommand(c), newDestroyCommand(c), newLeftoversCommand(c),
-		newFleetCommand(c), newScaleCommand(c), newUpgradeCommand(c), newReplaceMachineCommand(c), newBackupCommand(c),
+		newFleetCommand(c), newScaleCommand(c), newUpgradeCommand(c), newReplaceMachineCommand(c), newRotateCommand(c), newBackupCommand(c),
 		newRestoreCommand(c), newReadoptCommand(c), newRecoverQuorumCommand(c), newRecoverReleasesCommand(c), newDrillCommand(c),
 		newStatusCommand(c), newEffectsCommand(c), newReportCommand(c),
 		newLogsCommand(c), newDoctorCommand(c), newPlanCommand(c), newConfigCommand(c), newStateCommand(c),

@@ -67,6 +67,7 @@ var briefDocs = map[string]string{
 	"backup":          "back up everything that a restore needs, to one encrypted file",
 	"adopt":           "take over a cluster that was created without Slipway",
 	"readopt":         "the management of a cluster whose servers live, out of a backup",
+	"drill":           "rehearse the loss and the restore of a cluster in a lab of its own",
 	"recover-quorum":  "etcd again, where it has lost its quorum and servers live",
 }
 

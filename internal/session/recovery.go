@@ -70,11 +70,26 @@ func (s *Session) RefuseTakenOver(ctx context.Context) error {
 	return nil // other errors: the first step of the recovery asks Hetzner again, and reports them
 }
 
-// RefuseDuringRecovery keeps the session out of a folder whose cluster is being recovered, restored or readopted.
+// RefuseDuringRecovery keeps the session out of a folder whose cluster is being recovered, restored or readopted, or
+// gets new certificate authorities.
 func (s *Session) RefuseDuringRecovery() error { return RefuseDuringRecovery(s.Caller, s.Folder) }
 
-// RefuseDuringRecovery keeps other runs out of a folder whose cluster is being recovered, restored or readopted.
+// RefuseDuringRecovery keeps other runs out of a folder whose cluster is being recovered, restored or readopted, or
+// gets new certificate authorities.
 func RefuseDuringRecovery(c *Caller, state statedir.Dir) error {
+	if err := RefuseDuringQuorum(c, state); err != nil {
+		return err
+	}
+	record, err := records.ReadRotation(state.Files())
+	if err != nil || record == nil {
+		return err
+	}
+	return usage.Errorf("the cluster in %s gets new certificate authorities (begun %s): run rotate ca to its end first: %s",
+		state, record.Began.Format(time.RFC3339), c.Command("rotate", "ca"))
+}
+
+// RefuseDuringQuorum keeps other runs out of a folder whose cluster is being recovered, restored or readopted.
+func RefuseDuringQuorum(c *Caller, state statedir.Dir) error {
 	if err := RefuseDuringRestore(c, state); err != nil {
 		return err
 	}

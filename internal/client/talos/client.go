@@ -3,9 +3,11 @@ package talos
 import (
 	"context"
 	"io"
+
+	"github.com/siderolabs/talos/pkg/machinery/config"
 )
 
-// Client asks Talos nodes, has one of them restore etcd, wipes and upgrades them.
+// Client asks Talos nodes, has one of them restore etcd, and wipes, upgrades and configures them.
 type Client interface {
 	Ask(context.Context, Route) (Node, error)
 	// EtcdMembers may be answered by the member of another node, LocalEtcdMembers by the node's own alone.
@@ -19,4 +21,6 @@ type Client interface {
 	BootstrapRecovered(context.Context, Route) error
 	WipeEphemeral(context.Context, Route) error
 	Upgrade(ctx context.Context, r Route, installer string) error
+	MachineConfig(context.Context, Route) (config.Provider, error)
+	ApplyMachineConfig(ctx context.Context, r Route, wanted []byte) error
 }

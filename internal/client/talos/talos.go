@@ -54,6 +54,17 @@ func (c *Credentials) Targets() (endpoints, nodes []string) {
 	return c.context.Endpoints, c.context.Nodes
 }
 
+// With are credentials with the same targets, that trust other authorities and show another client certificate, all in
+// PEM.
+func (c *Credentials) With(authorities, certificate, key []byte) *Credentials {
+	context := *c.context
+	encode := base64.StdEncoding.EncodeToString
+	context.CA, context.Crt, context.Key = encode(authorities), encode(certificate), encode(key)
+	name := c.config.Context
+	return &Credentials{config: &config.Config{Context: name, Contexts: map[string]*config.Context{name: &context}},
+		context: &context, dialing: c.dialing}
+}
+
 // Bytes is the talosconfig as a file.
 func (c *Credentials) Bytes() ([]byte, error) { return c.config.Bytes() }
 

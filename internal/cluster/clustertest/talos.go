@@ -6,6 +6,8 @@ import (
 	"io"
 	"strings"
 
+	machineconfig "github.com/siderolabs/talos/pkg/machinery/config"
+
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/client/talos"
 )
@@ -50,4 +52,12 @@ func (HealthyTalos) BootstrapRecovered(context.Context, talos.Route) error { ret
 
 func (HealthyTalos) Upgrade(context.Context, talos.Route, string) error {
 	return errors.New("no test has asked for an upgrade")
+}
+
+func (HealthyTalos) MachineConfig(context.Context, talos.Route) (machineconfig.Provider, error) {
+	return nil, errors.New("no test has asked for a machine configuration")
+}
+
+func (HealthyTalos) ApplyMachineConfig(context.Context, talos.Route, []byte) error {
+	return errors.New("no test has asked for another machine configuration")
 }

@@ -140,6 +140,11 @@ func Ask(ctx context.Context, cfg config.Config, tools platform.Tools, manager *
 		return View{}, err
 	}
 	machines = slices.DeleteFunc(machines, func(m unstructured.Unstructured) bool { return m.GetName() == but })
+	return AskMembers(ctx, t, machines)
+}
+
+// AskMembers is Ask for Machines, with a client that the caller has.
+func AskMembers(ctx context.Context, t talos.Client, machines []unstructured.Unstructured) (View, error) {
 	e := View{Health: map[string]error{}}
 	var asking sync.WaitGroup
 	var mu sync.Mutex

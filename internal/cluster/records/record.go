@@ -49,5 +49,5 @@ func setAside(files platform.Files, folder string, ended time.Time) error {
 // of them exists, the state folder belongs to that cluster.
 func ClusterFiles() []string {
 	return []string{platform.ManagementKubeconfig, platform.Kubeconfig, platform.Talosconfig, RestoreFolder, QuorumFolder,
-		ReadoptFolder}
+		ReadoptFolder, RotationFolder}
 }

@@ -39,11 +39,15 @@ func (r Restore) Write(files platform.Files) error {
 	return write(RestoreFiles(files), RestoreRecord, r)
 }
 
-// PrepareRestore makes room for a restore in a state folder: an earlier one that came to its end is set aside. It
+// PrepareRestore makes room for a restore in a state folder: an earlier one that came to its end is set aside, and what
+// a rotation of the certificate authorities remembers is removed, because the servers that it has changed are lost. It
 // refuses where RoomForRestore does.
 func PrepareRestore(files platform.Files, source backup.Cluster) error {
 	r, err := roomForRestore(files, source)
-	if err != nil || r == nil {
+	if err != nil {
+		return err
+	}
+	if err := RotationFiles(files).RemoveFolder(); err != nil || r == nil {
 		return err
 	}
 	return setAside(files, RestoreFolder, r.Ended)

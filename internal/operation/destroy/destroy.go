@@ -395,10 +395,10 @@ func (d Destroyer) forget() error {
 			return err
 		}
 	}
-	// A recovery that was under way is over, too: its record would keep everything out of the folder, and its snapshot
-	// holds every Secret.
+	// A recovery or a rotation that was under way is over, too: its record would keep everything out of the folder, and
+	// the snapshot of a recovery holds every Secret.
 	for _, folder := range []platform.Files{records.RestoreFiles(d.tools.Files), records.QuorumFiles(d.tools.Files),
-		records.ReadoptFiles(d.tools.Files)} {
+		records.ReadoptFiles(d.tools.Files), records.RotationFiles(d.tools.Files)} {
 		if err := folder.RemoveFolder(); err != nil {
 			return err
 		}

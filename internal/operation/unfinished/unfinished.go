@@ -1,5 +1,6 @@
 // Package unfinished lists the operations on a cluster that were begun and have not ended, from their records in the
-// state folder: upgrade, scale, replace-machine, pivot, and the recoveries.
+// state folder: upgrade, scale, replace-machine, pivot, the recoveries, and the rotation of the certificate
+// authorities.
 package unfinished
 
 import (
@@ -28,6 +29,7 @@ const (
 	Readopt       = "readopt"
 	RecoverQuorum = "recover-quorum"
 	Replace       = "replace-machine"
+	RotateCA      = "rotate ca"
 )
 
 // Operation is one that was begun and has not ended.
@@ -54,7 +56,7 @@ func (o Operation) ResumedBy(words []string) bool {
 		return len(words) > 1 && words[0] == Scale && words[1] == o.group ||
 			o.ofApply && (slices.Contains(words, Apply) || slices.Contains(words, "all"))
 	}
-	return len(words) > 0 && words[0] == o.Operation
+	return strings.Join(words, " ") == o.Operation || len(words) > 0 && words[0] == o.Operation
 }
 
 // Pauses tells whether the operation pauses the whole cluster in the cluster that manages it, until it ends.
@@ -76,7 +78,8 @@ func In(ctx context.Context, tools platform.Tools, cluster, run string) (all []O
 	r := reader{ctx: ctx, tools: tools, cluster: cluster, run: run}
 	for operation, read := range map[string]func() ([]Operation, error){
 		Upgrade: r.upgrade, Scale: r.scale, Pivot: r.pivot,
-		Restore: r.restore, Readopt: r.readopt, RecoverQuorum: r.quorum, Replace: r.replacement} {
+		Restore: r.restore, Readopt: r.readopt, RecoverQuorum: r.quorum, Replace: r.replacement,
+		RotateCA: r.rotation} {
 		found, err := read()
 		if err != nil {
 			found = append(found, Operation{Operation: operation,
@@ -237,4 +240,14 @@ func (r reader) quorum() ([]Operation, error) {
 	o := Operation{Operation: RecoverQuorum, Began: record.Began,
 		Sentence: fmt.Sprintf("the recovery of the etcd of cluster %s begun at %s", record.Cluster, at(record.Began))}
 	return r.cutOff(o, "", RecoverQuorum), nil
+}
+
+func (r reader) rotation() ([]Operation, error) {
+	record, err := records.ReadRotation(r.tools.Files)
+	if err != nil || record == nil {
+		return nil, err
+	}
+	o := Operation{Operation: RotateCA, Began: record.Began, Sentence: fmt.Sprintf(
+		"the rotation of the certificate authorities of cluster %s begun at %s", record.Cluster, at(record.Began))}
+	return r.cutOff(o, "", "rotate", "ca"), nil
 }
