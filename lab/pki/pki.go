@@ -108,6 +108,9 @@ func (c *CA) Pair() Pair { return c.pair }
 // Cert returns the authority's certificate in PEM.
 func (c *CA) Cert() []byte { return c.pair.Cert }
 
+// Certificate returns the authority's certificate.
+func (c *CA) Certificate() *x509.Certificate { return c.cert }
+
 // Pool returns a pool that trusts this authority alone.
 func (c *CA) Pool() *x509.CertPool {
 	pool := x509.NewCertPool()

@@ -1,6 +1,7 @@
 package plane
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -15,7 +16,8 @@ import (
 
 // files are the paths of the files that the programs read.
 type files struct {
-	ca, caKey                             string
+	ca, caKey                             string // of the authority that issues certificates
+	accepted                              string // the authorities that are trusted
 	serverCert, serverKey                 string
 	etcdCA, etcdCert, etcdKey             string
 	aggregatorCA, aggregatorCert, aggrKey string
@@ -35,6 +37,7 @@ func (c Config) write() (f files, err error) {
 	path := func(name string) string { return filepath.Join(c.Dir, name) }
 	w := &writer{}
 	f.ca, f.caKey = w.pair(c.Dir, "ca", c.CA.Pair(), nil)
+	f.accepted = w.file(path("accepted-cas.crt"), c.accepted())
 	server, err := c.CA.Issue(pki.Request{CommonName: "kube-apiserver", Hosts: append([]string{
 		c.Address, "127.0.0.1", "localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc",
 		"kubernetes.default.svc.cluster.local"}, c.SANs...)})
@@ -62,6 +65,14 @@ func (c Config) write() (f files, err error) {
 	return f, w.err
 }
 
+// accepted are the authorities, in PEM, that are trusted.
+func (c Config) accepted() []byte {
+	if len(c.Accepted) > 0 {
+		return c.Accepted
+	}
+	return c.CA.Cert()
+}
+
 // writer writes until something fails.
 type writer struct{ err error }
 
@@ -85,7 +96,7 @@ func (w *writer) component(c Config, name string) (f component) {
 	if w.err != nil {
 		return f
 	}
-	config, err := kubeconfig(c.Cluster, Endpoint(c.Address, c.Port), "system:"+name, c.CA.Cert(), pair)
+	config, err := kubeconfig(c.Cluster, Endpoint(c.Address, c.Port), "system:"+name, c.accepted(), pair)
 	w.err = err
 	f.kubeconfig = w.file(filepath.Join(c.Dir, name+".kubeconfig"), config)
 	return f
@@ -97,21 +108,35 @@ func (p *Plane) Kubeconfig(user string, groups ...string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return kubeconfig(p.cfg.Cluster, p.Endpoint(), user, p.cfg.CA.Cert(), pair)
+	return kubeconfig(p.cfg.Cluster, p.Endpoint(), user, p.cfg.accepted(), pair)
 }
 
 // AdminKubeconfig returns the administrator's kubeconfig. It is created once and kept in Dir, so that every call
-// returns the same one.
+// returns the same one, until the authorities are others.
 func (p *Plane) AdminKubeconfig() ([]byte, error) {
 	path := filepath.Join(p.cfg.Dir, "admin.kubeconfig")
 	b, err := os.ReadFile(path)
-	if !errors.Is(err, fs.ErrNotExist) {
-		return b, err
+	switch {
+	case err == nil && p.current(b):
+		return b, nil
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return nil, err
 	}
 	if b, err = p.Kubeconfig("kubernetes-admin", "system:masters"); err != nil {
 		return nil, err
 	}
 	return b, pki.WriteFile(path, b)
+}
+
+// current says whether a kubeconfig trusts the present authorities, and has a certificate of the one that issues them.
+func (p *Plane) current(kubeconfig []byte) bool {
+	config, err := clientcmd.RESTConfigFromKubeConfig(kubeconfig)
+	if err != nil {
+		return false
+	}
+	pair, err := pki.Pair{Cert: config.CertData, Key: config.KeyData}.TLS()
+	return err == nil && bytes.Equal(config.CAData, p.cfg.accepted()) &&
+		pair.Leaf.CheckSignatureFrom(p.cfg.CA.Certificate()) == nil
 }
 
 func kubeconfig(cluster, server, user string, ca []byte, pair pki.Pair) ([]byte, error) {

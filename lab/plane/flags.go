@@ -64,7 +64,7 @@ func (p *Plane) apiArgs() []string {
 		"--etcd-servers=" + strings.Join(c.Etcd.Endpoints, ","),
 		"--etcd-cafile=" + f.etcdCA, "--etcd-certfile=" + f.etcdCert, "--etcd-keyfile=" + f.etcdKey,
 		"--tls-cert-file=" + f.serverCert, "--tls-private-key-file=" + f.serverKey,
-		"--client-ca-file=" + f.ca,
+		"--client-ca-file=" + f.accepted,
 		"--requestheader-client-ca-file=" + f.aggregatorCA, "--requestheader-allowed-names=" + frontProxy,
 		"--requestheader-username-headers=X-Remote-User", "--requestheader-group-headers=X-Remote-Group",
 		"--requestheader-extra-headers-prefix=X-Remote-Extra-",

@@ -29,8 +29,10 @@ type Config struct {
 	Port    string   // of the apiserver; empty: APIPort
 	SANs    []string // further names and addresses of the apiserver
 
-	Etcd              EtcdClient
-	CA                *pki.CA // the cluster's authority: the apiserver, its clients, signing requests
+	Etcd EtcdClient
+	CA   *pki.CA // the cluster's authority: issues the apiserver's, its clients', and requested certificates
+	// Accepted are the authorities, in PEM, that the apiserver and its clients trust, also CA; empty: CA alone.
+	Accepted          []byte
 	Aggregator        *pki.CA // the authority of the aggregation layer (front proxy)
 	ServiceAccountKey []byte  // private key in PEM
 	Issuer            string  // of service account tokens; empty: https://Address:6443
@@ -138,7 +140,7 @@ func Endpoint(address, port string) string {
 	return "https://" + net.JoinHostPort(address, cmp.Or(port, APIPort))
 }
 
-// CA is the cluster's authority.
+// CA is the cluster's authority that issues certificates.
 func (p *Plane) CA() *pki.CA { return p.cfg.CA }
 
 // Endpoint returns the URL of the kube-apiserver itself.
