@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"runtime"
 	"time"
@@ -53,6 +54,9 @@ type Config struct {
 	Client *rest.Config
 	// Admin sets the labels that a kubelet may not. Default: Client, which is enough where NodeRestriction is off.
 	Admin *rest.Config
+	// Accepted returns the authorities, in PEM, that are trusted now: the kubelet's own API serves clients with a
+	// certificate of theirs. Default: those of Client.
+	Accepted func() ([]byte, error)
 	// PodServer is the API server's URL in the kubeconfigs of Pods. Default: that of Client.
 	PodServer string
 
@@ -159,6 +163,9 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Admin == nil {
 		c.Admin = c.Client
 	}
+	if c.Accepted == nil {
+		c.Accepted = func() ([]byte, error) { return authorityOf(c.Client) }
+	}
 	if c.PodServer == "" {
 		c.PodServer = c.Client.Host
 	}
@@ -186,4 +193,12 @@ func (c Config) withDefaults() (Config, error) {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	return c, nil
+}
+
+// authorityOf returns the authority, in PEM, that a configuration trusts.
+func authorityOf(config *rest.Config) ([]byte, error) {
+	if len(config.CAData) > 0 || config.CAFile == "" {
+		return config.CAData, nil
+	}
+	return os.ReadFile(config.CAFile)
 }

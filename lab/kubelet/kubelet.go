@@ -41,11 +41,12 @@ type Kubelet struct {
 	// machineID is the same at every start, bootID is not.
 	machineID, bootID string
 
-	node    atomic.Pointer[corev1.Node] // as last seen
-	network atomic.Bool                 // the CNI agent has been ready
-	serving atomic.Value                // string: what became of the serving certificate
-	changed notifier                    // of the network
-	host    *sandbox.Network            // of Pods on the host's network; nil where they share the lab's. Set by Run
+	node         atomic.Pointer[corev1.Node] // as last seen
+	network      atomic.Bool                 // the CNI agent has been ready
+	serving      atomic.Value                // string: what became of the serving certificate
+	changed      notifier                    // of the network
+	renewServing notifier                    // a serving certificate is to be requested
+	host         *sandbox.Network            // of Pods on the host's network; nil where they share the lab's. Set by Run
 
 	mu      sync.Mutex
 	pods    map[types.UID]*pod

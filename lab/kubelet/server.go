@@ -37,8 +37,6 @@ func (k *Kubelet) serveAPI(ctx context.Context) {
 }
 
 func (k *Kubelet) tryServeAPI(ctx context.Context) error {
-	clients := x509.NewCertPool()
-	clients.AppendCertsFromPEM(k.cfg.Client.CAData)
 	certificate, err := k.servingCertificate()
 	if err != nil {
 		return err
@@ -62,14 +60,30 @@ func (k *Kubelet) tryServeAPI(ctx context.Context) error {
 		Handler: onlyMasters(mux), ReadHeaderTimeout: serverHeaders, ErrorLog: slog.NewLogLogger(k.log.Handler(),
 			slog.LevelDebug),
 		BaseContext: func(net.Listener) context.Context { return ctx },
-		TLSConfig: &tls.Config{GetCertificate: certificate, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: clients,
-			MinVersion: tls.VersionTLS12},
+		TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: certificate,
+			GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return k.serverTLS(certificate) }},
 	}
 	defer context.AfterFunc(ctx, func() { server.Close() })()
 	if err := server.ServeTLS(l, "", ""); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
 	return nil
+}
+
+// serverTLS is the configuration for one more connection, whose client must have a certificate of an authority that is
+// trusted now.
+func (k *Kubelet) serverTLS(certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)) (*tls.Config, error) {
+	accepted, err := k.cfg.Accepted()
+	if err != nil {
+		return nil, fmt.Errorf("read the authorities of the kubelet's clients: %w", err)
+	}
+	clients := x509.NewCertPool()
+	clients.AppendCertsFromPEM(accepted)
+	return &tls.Config{
+		MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}, GetCertificate: certificate,
+		ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: clients,
+		SessionTicketsDisabled: true, // a resumed session would skip the check against what is trusted now
+	}, nil
 }
 
 // onlyMasters refuses all clients but those of a group that may do everything: the lab's kubelet does not use

@@ -29,8 +29,30 @@ const (
 	servingRetry = 5 * time.Second
 )
 
-// keepServingCertificate requests a serving certificate, unless the folder has one that is valid.
+// RenewServingCertificate has the kubelet request a serving certificate where the folder has none any more.
+func (k *Kubelet) RenewServingCertificate() { k.renewServing.raise() }
+
+// keepServingCertificate sees to a serving certificate, now and after every RenewServingCertificate, until ctx is done.
 func (k *Kubelet) keepServingCertificate(ctx context.Context) {
+	for ctx.Err() == nil {
+		renew := k.renewServing.next()
+		trying, stop := context.WithCancel(ctx)
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			k.ensureServingCertificate(trying)
+		}()
+		select {
+		case <-ctx.Done():
+		case <-renew:
+		}
+		stop() // a request of before is for a client that is not accepted any more
+		<-ended
+	}
+}
+
+// ensureServingCertificate requests a serving certificate, unless the folder has one that is valid.
+func (k *Kubelet) ensureServingCertificate(ctx context.Context) {
 	files := filepath.Join(k.pkiDir(), servingName)
 	if pair, err := tls.LoadX509KeyPair(files+".crt", files+".key"); err == nil && time.Now().Before(pair.Leaf.NotAfter) {
 		k.serving.Store(servingIssued(pair.Leaf))

@@ -3,8 +3,8 @@ package kubelet
 import (
 	"context"
 	"fmt"
-	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -95,11 +95,9 @@ func (p *pod) identity(ctx context.Context) (map[string][]byte, time.Duration, e
 	if err != nil {
 		return nil, 0, err
 	}
-	authority := p.k.cfg.Client.TLSClientConfig.CAData
-	if file := p.k.cfg.Client.TLSClientConfig.CAFile; len(authority) == 0 && file != "" {
-		if authority, err = os.ReadFile(file); err != nil {
-			return nil, 0, fmt.Errorf("read the API server's certificate authority: %w", err)
-		}
+	authority, err := p.authority()
+	if err != nil {
+		return nil, 0, fmt.Errorf("read the API server's certificate authority: %w", err)
 	}
 	const name = "lab"
 	config := clientcmdapi.NewConfig()
@@ -114,6 +112,20 @@ func (p *pod) identity(ctx context.Context) (map[string][]byte, time.Duration, e
 	}
 	return map[string][]byte{"kubeconfig": kubeconfig, "token": []byte(t.value), "ca.crt": authority},
 		time.Until(t.renewAt), nil
+}
+
+// rootCA is the ConfigMap of every namespace with the authority that Pods verify the API server with.
+const rootCA = "kube-root-ca.crt"
+
+// authority returns the authority, in PEM, with which the Pod's processes verify the API server: that of the ConfigMap
+// which the Pod mounts with its token, and, where it mounts none, the kubelet's: a node may read no other ConfigMaps
+// than those of its Pods.
+func (p *pod) authority() ([]byte, error) {
+	if !slices.Contains(p.references(), ref{configMapKind, p.namespace, rootCA}) {
+		return p.k.cfg.Accepted()
+	}
+	c, err := p.read(configMapKind, rootCA, nil)
+	return c.values["ca.crt"], err
 }
 
 func (p *pod) kubeconfig() string { return filepath.Join(p.volumeDir(identityVolume), "kubeconfig") }
