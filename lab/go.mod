@@ -4,6 +4,7 @@ go 1.26.1
 
 require (
 	github.com/Masterminds/sprig/v3 v3.3.0
+	github.com/cosi-project/runtime v1.14.1
 	github.com/getkin/kin-openapi v0.133.0
 	github.com/hetznercloud/hcloud-go/v2 v2.52.0
 	github.com/siderolabs/crypto v0.6.5
@@ -68,7 +69,6 @@ require (
 	github.com/coreos/go-oidc v2.2.1+incompatible // indirect
 	github.com/coreos/go-semver v0.3.1 // indirect
 	github.com/coreos/go-systemd/v22 v22.5.0 // indirect
-	github.com/cosi-project/runtime v1.14.1 // indirect
 	github.com/cyphar/filepath-securejoin v0.3.4 // indirect
 	github.com/davecgh/go-spew v1.1.2-0.20180830191138-d8f796af33cc // indirect
 	github.com/distribution/reference v0.6.0 // indirect

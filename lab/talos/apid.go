@@ -3,7 +3,6 @@ package talos
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -12,6 +11,8 @@ import (
 	"strings"
 	"sync"
 
+	cosi "github.com/cosi-project/runtime/api/v1alpha1"
+	cosiserver "github.com/cosi-project/runtime/pkg/state/protobuf/server"
 	"github.com/siderolabs/talos/pkg/machinery/api/machine"
 	"github.com/siderolabs/talos/pkg/machinery/constants"
 	"github.com/siderolabs/talos/pkg/machinery/role"
@@ -32,36 +33,29 @@ const localBuffer = 256 << 10
 // apid serves the machine API with TLS on the server's addresses, authenticates the caller, and forwards each call to
 // the nodes that its metadata names: "node" one, "nodes" many, this one without either.
 type apid struct {
-	system  *system
-	trusted *x509.CertPool // of clients and of other nodes
+	system *system
 
-	local  *grpc.ClientConn
-	pipe   *bufconn.Listener
-	inner  *grpc.Server // machined
-	outer  *grpc.Server
-	client tls.Certificate // shown to other nodes
+	local *grpc.ClientConn
+	pipe  *bufconn.Listener
+	inner *grpc.Server // machined
+	outer *grpc.Server
 
 	mu       sync.Mutex
-	ca       *pki.CA
-	cert     *tls.Certificate
-	certSANs []string
+	identity apidIdentity
 }
 
-// newAPID makes the apid of a system's machined. ca signs its certificates: the server's, and the client certificate
-// for other nodes.
-func newAPID(y *system, ca *pki.CA) (*apid, error) {
-	a := &apid{system: y, ca: ca, trusted: x509.NewCertPool()}
-	if !a.trusted.AppendCertsFromPEM(y.config.trustedMachineCAs()) {
-		return nil, errors.New("machine.ca holds no certificate")
-	}
-	pair, err := ca.Issue(pki.Request{CommonName: y.hostname, Organizations: []string{string(role.Impersonator)}})
-	if err != nil {
-		return nil, err
-	}
-	if a.client, err = pair.TLS(); err != nil {
-		return nil, err
-	}
-	if _, err := a.certificate(nil); err != nil {
+// apidIdentity is what apid shows of itself.
+type apidIdentity struct {
+	signer *pki.CA
+	sans   []string
+	server tls.Certificate
+	client tls.Certificate // to other nodes
+}
+
+// newAPID makes the apid of a system's machined. The system must have a signer.
+func newAPID(y *system) (*apid, error) {
+	a := &apid{system: y}
+	if _, err := a.currentIdentity(); err != nil {
 		return nil, err
 	}
 
@@ -69,6 +63,8 @@ func newAPID(y *system, ca *pki.CA) (*apid, error) {
 	a.inner = grpc.NewServer(grpc.MaxRecvMsgSize(constants.GRPCMaxMessageSize),
 		grpc.UnaryInterceptor(authorizeUnary), grpc.StreamInterceptor(authorizeStream))
 	machine.RegisterMachineServiceServer(a.inner, &machined{system: y})
+	cosi.RegisterStateServer(a.inner, cosiserver.NewState(y.applied.readOnly()))
+	var err error
 	a.local, err = grpc.NewClient("passthrough:///machined",
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return a.pipe.DialContext(ctx) }),
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -77,12 +73,7 @@ func newAPID(y *system, ca *pki.CA) (*apid, error) {
 		return nil, err
 	}
 	a.outer = grpc.NewServer(
-		grpc.Creds(credentials.NewTLS(&tls.Config{
-			MinVersion:     tls.VersionTLS13,
-			ClientAuth:     tls.RequireAndVerifyClientCert,
-			ClientCAs:      a.trusted,
-			GetCertificate: a.certificate,
-		})),
+		grpc.Creds(credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS13, GetConfigForClient: a.serverTLS})),
 		grpc.MaxRecvMsgSize(constants.GRPCMaxMessageSize),
 		grpc.ForceServerCodecV2(frameCodec{}),
 		grpc.UnknownServiceHandler(a.direct),
@@ -118,24 +109,54 @@ func (a *apid) sans() []string {
 	return a.system.config.apidSANs(a.system.hostname, addrs)
 }
 
-// certificate returns the server's certificate, a new one when the server's addresses have changed.
-func (a *apid) certificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+// serverTLS is the configuration for one more connection: trust and certificate are the present ones.
+func (a *apid) serverTLS(*tls.ClientHelloInfo) (*tls.Config, error) {
+	identity, err := a.currentIdentity()
+	if err != nil {
+		return nil, err
+	}
+	authorities, _ := a.system.authorities.get()
+	return &tls.Config{
+		MinVersion: tls.VersionTLS13, NextProtos: []string{"h2"},
+		ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: authorities.machine.pool,
+		Certificates:           []tls.Certificate{identity.server},
+		SessionTicketsDisabled: true, // a resumed session would skip the check against what is trusted now
+	}, nil
+}
+
+// currentIdentity returns the server's certificates, new ones when its addresses or the authority have changed. While
+// no control plane server of a worker's cluster can sign, the worker keeps those it has.
+func (a *apid) currentIdentity() (apidIdentity, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	want := a.sans()
-	if a.cert != nil && slices.Equal(want, a.certSANs) {
-		return a.cert, nil
+	signer, _, _ := a.system.machineSigner()
+	if signer == nil {
+		signer = a.identity.signer
 	}
-	pair, err := a.ca.Issue(pki.Request{CommonName: a.system.hostname, Hosts: want})
+	if signer == nil {
+		return apidIdentity{}, errors.New("no authority to sign the machine API's certificate is known")
+	}
+	sans := a.sans()
+	if a.identity.signer != nil && sameCA(signer, a.identity.signer) && slices.Equal(sans, a.identity.sans) {
+		return a.identity, nil
+	}
+	issue := func(r pki.Request) (tls.Certificate, error) {
+		pair, err := signer.Issue(r)
+		if err != nil {
+			return tls.Certificate{}, err
+		}
+		return pair.TLS()
+	}
+	server, err := issue(pki.Request{CommonName: a.system.hostname, Hosts: sans})
 	if err != nil {
-		return nil, err
+		return apidIdentity{}, err
 	}
-	cert, err := pair.TLS()
+	client, err := issue(pki.Request{CommonName: a.system.hostname, Organizations: []string{string(role.Impersonator)}})
 	if err != nil {
-		return nil, err
+		return apidIdentity{}, err
 	}
-	a.cert, a.certSANs = &cert, want
-	return a.cert, nil
+	a.identity = apidIdentity{signer: signer, sans: sans, server: server, client: client}
+	return a.identity, nil
 }
 
 // direct handles every call.
@@ -190,10 +211,15 @@ func (a *apid) remote(target string) backend {
 		if !addr.IsLoopback() {
 			return nil, fmt.Errorf("dial %s: no route to host: the lab's network is 127.0.0.0/8", addr)
 		}
+		identity, err := a.currentIdentity()
+		if err != nil {
+			return nil, err
+		}
+		authorities, _ := a.system.authorities.get()
 		return grpc.NewClient("passthrough:///"+netip.AddrPortFrom(addr, constants.ApidPort).String(),
 			grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{
-				MinVersion: tls.VersionTLS13, RootCAs: a.trusted, Certificates: []tls.Certificate{a.client},
-				ServerName: addr.String(),
+				MinVersion: tls.VersionTLS13, RootCAs: authorities.machine.pool,
+				Certificates: []tls.Certificate{identity.client}, ServerName: addr.String(),
 			})),
 			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(constants.GRPCMaxMessageSize)))
 	}}

@@ -21,8 +21,11 @@ import (
 // planePause is the time between two tries to start a control plane that does not come up.
 const planePause = 3 * time.Second
 
-// runPlane runs kube-apiserver, kube-controller-manager and kube-scheduler whenever the server's
-// etcd member serves, until ctx is done.
+// errAuthorities is why a control plane ends that is started again with other certificates.
+var errAuthorities = errors.New("the cluster's authorities have changed")
+
+// runPlane runs kube-apiserver, kube-controller-manager and kube-scheduler whenever the server's etcd member serves,
+// until ctx is done.
 func (y *system) runPlane(ctx context.Context) {
 	for ctx.Err() == nil {
 		y.setAPIServer("waiting for etcd")
@@ -37,16 +40,26 @@ func (y *system) runPlane(ctx context.Context) {
 	}
 }
 
-// servePlane runs the control plane on the etcd member at url until ctx is done or that member has left.
+// servePlane runs the control plane on the etcd member at url until ctx is done, that member has left, or the cluster's
+// authorities have changed: the three programs read theirs at their start.
 func (y *system) servePlane(ctx context.Context, url string) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	started, _ := y.authorities.get()
+	authority := started.cluster
+	go func() {
+		others := func(now authorities) bool { return !now.cluster.equal(authority) }
+		if _, err := y.authorities.await(ctx, others); err == nil {
+			y.setAPIServer("restarting: " + errAuthorities.Error())
+			cancel(errAuthorities)
+		}
+	}()
 	go func() {
 		if _, err := y.etcd.url.await(ctx, func(now string) bool { return now != url }); err == nil {
 			cancel(errLeft)
 		}
 	}()
-	config, err := y.planeConfig(url)
+	config, err := y.planeConfig(url, authority)
 	if err != nil {
 		return err
 	}
@@ -54,6 +67,10 @@ func (y *system) servePlane(ctx context.Context, url string) error {
 	if err != nil {
 		return err
 	}
+	defer func() { // the next one has the same socket
+		cancel(nil)
+		<-egress.ended
+	}()
 	config.EgressSocket = egress.socket
 
 	y.setAPIServer("waiting for its turn to start")
@@ -61,7 +78,10 @@ func (y *system) servePlane(ctx context.Context, url string) error {
 	y.setAPIServer("starting")
 	p, err := plane.Start(ctx, y.talos.config.Processes, config)
 	done()
-	if err != nil {
+	switch {
+	case err != nil && errors.Is(context.Cause(ctx), errAuthorities):
+		return nil // it is no failure: the next one starts at once
+	case err != nil:
 		return err
 	}
 	admin, err := y.adminOf(p)
@@ -116,7 +136,7 @@ func (y *system) adminOf(p *plane.Plane) (*rest.Config, error) {
 }
 
 // planeConfig is the control plane that the machine configuration describes.
-func (y *system) planeConfig(etcdURL string) (plane.Config, error) {
+func (y *system) planeConfig(etcdURL string, authority authority) (plane.Config, error) {
 	cluster := y.config.Cluster()
 	aggregator, err := parseCA(cluster.AggregatorCA())
 	if err != nil {
@@ -154,8 +174,8 @@ func (y *system) planeConfig(etcdURL string) (plane.Config, error) {
 		Cluster: cluster.Name(), Bin: y.talos.config.Bin, Folders: kubernetes, Dir: dir, LogDir: y.server.path("log"),
 		Address: address.String(), SANs: names,
 		Etcd: plane.EtcdClient{Endpoints: []string{etcdURL}, CA: y.etcd.ca.Cert(), Pair: etcdClient},
-		CA:   y.clusterCA, Aggregator: aggregator, ServiceAccountKey: cluster.ServiceAccount().Key,
-		Issuer:           cluster.Endpoint().String(),
+		CA:   authority.issuing, Accepted: authority.accepted, Aggregator: aggregator,
+		ServiceAccountKey: cluster.ServiceAccount().Key, Issuer: cluster.Endpoint().String(),
 		ServiceCIDR:      commaJoined(cluster.Network().ServiceCIDRs()),
 		PodCIDR:          commaJoined(cluster.Network().PodCIDRs()),
 		EncryptionConfig: y.config.encryptionConfig(),

@@ -7,6 +7,10 @@
 // certificates; the other control plane servers of the cluster find that member through discovery, join it as learners
 // and are promoted. Every server runs a kubelet of the lab.
 //
+// ApplyConfiguration changes the authorities of a configuration (machine.ca, machine.acceptedCAs, cluster.ca and
+// cluster.acceptedCAs) and nothing else: what follows them on a real server without a reboot does so here, and the
+// server keeps the configuration on its disk. COSI's state has the machine configuration alone, for os:admin to read.
+//
 // Real are etcd, its membership, its snapshots and their restoration, the Kubernetes programs, the certificates, the
 // authorization of the machine API and its fan-out to other nodes. Simulated are the operating system, the container
 // runtime, and every setting that is not visible from outside of the server.

@@ -15,6 +15,7 @@ import (
 type egressProxy struct {
 	socket   string
 	services *egress.Services
+	ended    chan struct{} // closed when the socket is
 }
 
 // serveEgress opens the proxy's socket and serves it until ctx is done. It resolves no Service before follow.
@@ -22,12 +23,14 @@ func (y *system) serveEgress(ctx context.Context) (*egressProxy, error) {
 	p := &egressProxy{
 		socket:   filepath.Join(y.talos.config.SocketDir, fmt.Sprintf("egress-%d.sock", y.id)),
 		services: egress.NewServices(y.config.Cluster().Name(), y.talos.config.Registry, y.talos.config.Outages),
+		ended:    make(chan struct{}),
 	}
 	l, err := egress.Listen(p.socket)
 	if err != nil {
 		return nil, err
 	}
 	go func() {
+		defer close(p.ended)
 		if err := egress.New(p.services, y.log).Serve(ctx, l); err != nil {
 			y.log.Error("the kube-apiserver cannot reach its webhooks any more", "reason", err)
 		}

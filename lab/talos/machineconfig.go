@@ -34,17 +34,18 @@ func (cloudMode) String() string        { return "cloud" }
 func (cloudMode) RequiresInstall() bool { return false }
 func (cloudMode) InContainer() bool     { return false }
 
-// parseConfig reads and validates user data. An error is what keeps a server in maintenance mode.
+// parseConfig reads and validates a configuration: user data, or what was applied later. An error of user data is what
+// keeps a server in maintenance mode.
 func parseConfig(userData string) (machineConfig, error) {
 	if strings.TrimSpace(userData) == "" {
-		return machineConfig{}, errors.New("the server has no user data")
+		return machineConfig{}, errors.New("there is none")
 	}
 	provider, err := configloader.NewFromBytes([]byte(userData))
 	if err != nil {
-		return machineConfig{}, fmt.Errorf("parse the machine configuration in the user data: %w", err)
+		return machineConfig{}, fmt.Errorf("parse the machine configuration: %w", err)
 	}
 	if provider.Machine() == nil || provider.Cluster() == nil {
-		return machineConfig{}, errors.New("the user data has no v1alpha1 machine configuration with a machine and a cluster")
+		return machineConfig{}, errors.New("there is no v1alpha1 machine configuration with a machine and a cluster")
 	}
 	if _, err := provider.Validate(cloudMode{}); err != nil {
 		return machineConfig{}, fmt.Errorf("the machine configuration is not valid: %w", err)
@@ -75,31 +76,6 @@ func (c machineConfig) clusterKey() string {
 		h.Write(ca.Crt)
 	}
 	return hex.EncodeToString(h.Sum(nil))
-}
-
-// machineCA returns the machine API's authority; ok is false where the configuration has its certificate alone, as a
-// worker's does.
-func (c machineConfig) machineCA() (ca *pki.CA, ok bool, err error) {
-	issuing := c.Machine().Security().IssuingCA()
-	if issuing == nil || len(issuing.Key) == 0 {
-		return nil, false, nil
-	}
-	if ca, err = parseCA(issuing); err != nil {
-		return nil, false, fmt.Errorf("machine.ca: %w", err)
-	}
-	return ca, true, nil
-}
-
-// trustedMachineCAs returns the certificates, in PEM, of the authorities whose clients the machine API serves.
-func (c machineConfig) trustedMachineCAs() []byte {
-	var pem []byte
-	if ca := c.Machine().Security().IssuingCA(); ca != nil {
-		pem = append(pem, ca.Crt...)
-	}
-	for _, ca := range c.Machine().Security().AcceptedCAs() {
-		pem = append(append(pem, '\n'), ca.Crt...)
-	}
-	return pem
 }
 
 func parseCA(ca *siderox509.PEMEncodedCertificateAndKey) (*pki.CA, error) {

@@ -187,7 +187,7 @@ func (m *machined) Shutdown(context.Context, *machine.ShutdownRequest) (*machine
 }
 
 // Reset wipes the EPHEMERAL partition, which is all of /var, after the server has left etcd if graceful is set.
-// The configuration stays: it is the server's user data.
+// The configuration stays: it is the server's user data, or what was applied later, on the partition STATE.
 func (m *machined) Reset(ctx context.Context, request *machine.ResetRequest) (*machine.ResetResponse, error) {
 	for _, p := range request.SystemPartitionsToWipe {
 		if p.Label != constants.EphemeralPartitionLabel {

@@ -6,13 +6,12 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/rest"
 
 	"github.com/slipway-k8s/slipway/lab/kubelet"
-	"github.com/slipway-k8s/slipway/lab/pki"
 	"github.com/slipway-k8s/slipway/lab/plane"
 )
 
@@ -35,15 +34,18 @@ func (y *system) runKubelet(ctx context.Context) {
 
 func (y *system) serveKubelet(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx) // ends KubePrism's connections with the kubelet
-	defer cancel()
+	var following sync.WaitGroup
+	defer func() {
+		cancel()
+		following.Wait()
+	}()
 	wait := func(reason error) { y.services.set(serviceKubelet, stateWaiting, reason.Error()) }
 	node, err := y.await(ctx, y.config.nodeIP, wait)
 	if err != nil {
 		return err
 	}
 	wait(errors.New("waiting for the cluster's authority to sign the node's certificate"))
-	ca, err := y.kubeletCA(ctx)
-	if err != nil {
+	if _, err := awaitSigner(ctx, y.clusterSigner); err != nil {
 		return err
 	}
 	server, serverName, stop, err := y.kubeletServer(ctx, node)
@@ -62,7 +64,11 @@ func (y *system) serveKubelet(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
-	config, err := y.kubeletConfig(ca, node, server, serverName)
+	identity, err := y.newNodeIdentity(ctx, serverName)
+	if err != nil {
+		return err
+	}
+	config, err := y.kubeletConfig(identity, node, server)
 	if err != nil {
 		return err
 	}
@@ -73,17 +79,8 @@ func (y *system) serveKubelet(ctx context.Context) error {
 	y.services.run(serviceKubelet, "Started")
 	y.kubelet.Store(k)
 	defer y.kubelet.Store(nil)
+	following.Go(func() { y.keepNodeIdentity(ctx, identity, k) })
 	return k.Run(ctx)
-}
-
-// kubeletCA is the authority that signs the node's certificate. A worker does not have it and would ask with its
-// bootstrap token; here a control plane server of its cluster signs at once.
-func (y *system) kubeletCA(ctx context.Context) (*pki.CA, error) {
-	if y.clusterCA != nil {
-		return y.clusterCA, nil
-	}
-	a, err := y.other(ctx, func(a affiliate) bool { return a.clusterCA != nil })
-	return a.clusterCA, err
 }
 
 // kubeletServer is where the kubelet reaches the Kubernetes API, and the name to verify there: KubePrism, which knows
@@ -104,24 +101,12 @@ func (y *system) kubeletServer(ctx context.Context, node netip.Addr) (url, name 
 	return p.Endpoint(), "", nothing, nil
 }
 
-func (y *system) kubeletConfig(ca *pki.CA, node netip.Addr, server, serverName string) (kubelet.Config, error) {
+func (y *system) kubeletConfig(identity *nodeIdentity, node netip.Addr, server string) (kubelet.Config, error) {
 	version, err := y.config.kubeletVersion()
 	if err != nil {
 		return kubelet.Config{}, fmt.Errorf("machine.kubelet.image: %w", err)
 	}
-	client := func(user, group string) (*rest.Config, error) {
-		pair, err := ca.Issue(pki.Request{CommonName: user, Organizations: []string{group}})
-		return &rest.Config{Host: server, TLSClientConfig: rest.TLSClientConfig{
-			ServerName: serverName, CAData: ca.Cert(), CertData: pair.Cert, KeyData: pair.Key}}, err
-	}
-	identity, err := client("system:node:"+y.hostname, "system:nodes")
-	if err != nil {
-		return kubelet.Config{}, err
-	}
-	admin, err := client("system:talos:node-labels", "system:masters")
-	if err != nil {
-		return kubelet.Config{}, err
-	}
+	client, admin := identity.configs(server)
 	var taints []corev1.Taint
 	for _, t := range y.config.nodeTaints() {
 		taints = append(taints, corev1.Taint{Key: t.Key, Value: t.Value, Effect: corev1.TaintEffect(t.Effect)})
@@ -145,7 +130,7 @@ func (y *system) kubeletConfig(ca *pki.CA, node netip.Addr, server, serverName s
 		ExternalCloudProvider: y.config.cloudProviderExternal(),
 		InternalIP:            node.String(), ExternalIP: external,
 		KubeletVersion: version, OSImage: "Talos (" + y.version + ")",
-		Client: identity, Admin: admin,
+		Client: client, Admin: admin, Accepted: identity.authority,
 		// Pods reach the API by the Service "kubernetes", which has no endpoints in a lab: the load balancer is as good.
 		PodServer: y.config.Cluster().Endpoint().String(),
 		Dir:       y.server.path("var", "lib", "kubelet"),

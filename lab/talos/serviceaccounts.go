@@ -48,7 +48,7 @@ var (
 // serviceAccounts gives Pods access to the machine API: for each ServiceAccount of talos.dev a Secret of its name with
 // a talosconfig, if the machine configuration allows its namespace and its roles.
 type serviceAccounts struct {
-	ca         *siderox509.PEMEncodedCertificateAndKey
+	authority  *watched[authorities]
 	roles      []string // allowed
 	namespaces []string // allowed
 	endpoints  func() []string
@@ -73,8 +73,8 @@ func (y *system) serveServiceAccounts(ctx context.Context, config *rest.Config) 
 		return
 	}
 	s := &serviceAccounts{
-		ca:    y.config.Machine().Security().IssuingCA(),
-		roles: access.AllowedRoles(), namespaces: access.AllowedKubernetesNamespaces(),
+		authority: y.authorities,
+		roles:     access.AllowedRoles(), namespaces: access.AllowedKubernetesNamespaces(),
 		// A real one names the Service "talos", which has no endpoints in a lab: here it names the server.
 		endpoints: func() []string {
 			addrs, _ := y.server.addresses.get()
@@ -94,10 +94,17 @@ func (y *system) serveServiceAccounts(ctx context.Context, config *rest.Config) 
 	}
 }
 
-// follow reconciles every Secret, and then those of changed accounts, until the next resync.
+// follow reconciles every Secret, and then those of changed accounts, until the next resync or another authority.
 func (s *serviceAccounts) follow(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, serviceAccountResync)
 	defer cancel()
+	used, _ := s.authority.get()
+	go func() {
+		others := func(now authorities) bool { return !now.machine.equal(used.machine) }
+		if _, err := s.authority.await(ctx, others); err == nil {
+			cancel()
+		}
+	}()
 	list, err := s.objects.List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return err
@@ -203,13 +210,27 @@ func (s *serviceAccounts) ensureSecret(
 	return "", err
 }
 
+// ca is the authority of the machine API that issues certificates now.
+func (s *serviceAccounts) ca() (*siderox509.PEMEncodedCertificateAndKey, error) {
+	now, _ := s.authority.get()
+	if now.machine.issuing == nil {
+		return nil, errors.New("machine.ca: the machine configuration has none with a key")
+	}
+	pair := now.machine.issuing.Pair()
+	return &siderox509.PEMEncodedCertificateAndKey{Crt: pair.Cert, Key: pair.Key}, nil
+}
+
 func (s *serviceAccounts) talosconfig(roles []string) (map[string][]byte, error) {
 	set, _ := role.Parse(roles)
-	pair, err := secrets.NewAdminCertificateAndKey(time.Now(), s.ca, set, serviceAccountLife)
+	ca, err := s.ca()
+	if err != nil {
+		return nil, err
+	}
+	pair, err := secrets.NewAdminCertificateAndKey(time.Now(), ca, set, serviceAccountLife)
 	if err != nil {
 		return nil, fmt.Errorf("issue a client certificate of the machine API: %w", err)
 	}
-	b, err := clientconfig.NewConfig("default", s.endpoints(), s.ca.Crt, pair).Bytes()
+	b, err := clientconfig.NewConfig("default", s.endpoints(), ca.Crt, pair).Bytes()
 	return map[string][]byte{constants.TalosconfigFilename: b}, err
 }
 
@@ -220,8 +241,12 @@ func (s *serviceAccounts) upToDate(secret *corev1.Secret, roles []string) bool {
 	if err != nil {
 		return false
 	}
+	now, err := s.ca()
+	if err != nil {
+		return false
+	}
 	has := slices.Sorted(slices.Values(cert.Subject.Organization))
-	return bytes.Equal(ca, s.ca.Crt) && slices.Equal(has, roles) && time.Until(cert.NotAfter) > serviceAccountRenewal
+	return bytes.Equal(ca, now.Crt) && slices.Equal(has, roles) && time.Until(cert.NotAfter) > serviceAccountRenewal
 }
 
 // readTalosconfig returns the authority, in PEM, and the client certificate of a talosconfig's present context.

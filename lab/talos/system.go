@@ -8,7 +8,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -18,7 +17,6 @@ import (
 
 	"github.com/slipway-k8s/slipway/lab/cloud"
 	"github.com/slipway-k8s/slipway/lab/kubelet"
-	"github.com/slipway-k8s/slipway/lab/pki"
 	"github.com/slipway-k8s/slipway/lab/plane"
 	"github.com/slipway-k8s/slipway/lab/proc"
 )
@@ -47,16 +45,18 @@ type system struct {
 	end      context.CancelCauseFunc
 	log      *slog.Logger
 
-	// Set by start, before the phase is PhaseRunning for the first time; constant from then on.
-	config    machineConfig
-	hostname  string
-	cluster   string  // key in discovery
-	clusterCA *pki.CA // nil on a worker
-	services  *services
-	events    *eventLog
-	etcd      *etcdService                    // nil on a worker
-	plane     *watched[*plane.Plane]          // nil while no kube-apiserver of this server is ready
-	kubelet   atomic.Pointer[kubelet.Kubelet] // nil while none runs
+	// Set by start, before the phase is PhaseRunning for the first time; constant from then on. Of the configuration only
+	// the authorities change in a run: whoever needs them reads them from authorities.
+	config      machineConfig // as it was at the boot
+	authorities *watched[authorities]
+	applied     *configuration // of the present
+	hostname    string
+	cluster     string // key in discovery
+	services    *services
+	events      *eventLog
+	etcd        *etcdService                    // nil on a worker
+	plane       *watched[*plane.Plane]          // nil while no kube-apiserver of this server is ready
+	kubelet     atomic.Pointer[kubelet.Kubelet] // nil while none runs
 
 	runtimeUp atomic.Bool // the container runtime is up
 	wipe      atomic.Bool // the EPHEMERAL partition is to be wiped when the system has ended
@@ -128,7 +128,11 @@ func (y *system) run(ctx context.Context) {
 // start reads the configuration and sets up what the rest relies on. Its error is what keeps a server
 // in maintenance mode, or the end of ctx.
 func (y *system) start(ctx context.Context) (*apid, error) {
-	config, err := parseConfig(y.userData)
+	config, err := y.bootConfig()
+	if err != nil {
+		return nil, err
+	}
+	authorities, err := config.authorities()
 	if err != nil {
 		return nil, err
 	}
@@ -140,6 +144,10 @@ func (y *system) start(ctx context.Context) (*apid, error) {
 		}
 	}
 	y.config, y.hostname, y.cluster = config, config.hostname(y.name), config.clusterKey()
+	y.authorities = newWatched(authorities)
+	if y.applied, err = newConfiguration(ctx, y); err != nil {
+		return nil, err
+	}
 	if y.hostname != y.name {
 		y.note("hostname", fmt.Sprintf("the configuration names the node %s: node and server differ, so CAPH denies its "+
 			"certificate requests and the cloud controller does not find it", y.hostname))
@@ -154,36 +162,23 @@ func (y *system) start(ctx context.Context) (*apid, error) {
 	y.services = newServices(y.events, y.log, config.controlPlane())
 	y.plane = newWatched[*plane.Plane](nil)
 	if config.controlPlane() {
-		if y.clusterCA, err = parseCA(config.Cluster().IssuingCA()); err != nil {
-			return nil, fmt.Errorf("cluster.ca: %w", err)
-		}
 		if y.etcd, err = newEtcdService(y); err != nil {
 			return nil, err
 		}
 	}
-	ca, err := y.machineCA(ctx)
-	if err != nil {
+	if authorities.machine.issuing == nil {
+		y.setPhase(PhaseBooting, "waiting for a control plane server of its cluster to sign the machine API's certificate")
+	}
+	if _, err := awaitSigner(ctx, y.machineSigner); err != nil {
 		return nil, err
 	}
-	apid, err := newAPID(y, ca)
+	apid, err := newAPID(y)
 	if err != nil {
 		return nil, err
 	}
 	y.events.publish(&machine.SequenceEvent{Sequence: "boot", Action: machine.SequenceEvent_START})
 	y.setPhase(PhaseRunning, "")
 	return apid, nil
-}
-
-// machineCA returns the authority that signs the machine API's certificates. A worker does not have its key: a control
-// plane server of its cluster signs for it.
-func (y *system) machineCA(ctx context.Context) (*pki.CA, error) {
-	ca, ok, err := y.config.machineCA()
-	if ok || err != nil {
-		return ca, err
-	}
-	y.setPhase(PhaseBooting, "waiting for a control plane server of its cluster to sign the machine API's certificate")
-	a, err := y.other(ctx, func(a affiliate) bool { return a.machineCA != nil })
-	return a.machineCA, err
 }
 
 // finishBoot ends the boot sequence once etcd and the kubelet run, as Talos does.
@@ -209,28 +204,15 @@ func (y *system) finishBoot(ctx context.Context) {
 	}
 }
 
-// other waits for another server of the cluster that fits.
-func (y *system) other(ctx context.Context, fits func(affiliate) bool) (affiliate, error) {
-	for {
-		others, changed := y.talos.discovery.others(y.cluster, y.id)
-		if i := slices.IndexFunc(others, fits); i >= 0 {
-			return others[i], nil
-		}
-		select {
-		case <-ctx.Done():
-			return affiliate{}, ctx.Err()
-		case <-changed:
-		}
-	}
-}
-
-// keepAnnounced announces the server whenever its addresses, its etcd or its kube-apiserver change, until ctx is done.
+// keepAnnounced announces the server whenever its addresses, authorities, etcd or kube-apiserver change, until ctx is
+// done.
 func (y *system) keepAnnounced(ctx context.Context) {
 	defer y.talos.discovery.withdraw(y.cluster, y.id)
 	var etcdChanged <-chan struct{}
 	for {
 		_, addressesChanged := y.server.addresses.get()
 		_, planeChanged := y.plane.get()
+		_, authoritiesChanged := y.authorities.get()
 		if y.etcd != nil {
 			_, etcdChanged = y.etcd.url.get()
 		}
@@ -240,6 +222,7 @@ func (y *system) keepAnnounced(ctx context.Context) {
 			return
 		case <-addressesChanged:
 		case <-planeChanged:
+		case <-authoritiesChanged:
 		case <-etcdChanged:
 		}
 	}
@@ -247,8 +230,9 @@ func (y *system) keepAnnounced(ctx context.Context) {
 
 func (y *system) announce() {
 	addresses, _ := y.server.addresses.get()
-	a := affiliate{hostname: y.hostname, addresses: addresses, clusterCA: y.clusterCA}
-	a.machineCA, _, _ = y.config.machineCA() // an error has kept the server in maintenance mode
+	authorities, _ := y.authorities.get()
+	a := affiliate{hostname: y.hostname, addresses: addresses,
+		machineCA: authorities.machine.issuing, clusterCA: authorities.cluster.issuing}
 	if y.etcd != nil {
 		a.etcd, _ = y.etcd.url.get()
 	}
