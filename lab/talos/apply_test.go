@@ -215,7 +215,9 @@ func TestApplyMachineCA(t *testing.T) {
 	step(r.next, f.private(1), r.swap)
 	check("the first server's certificate after it has issued a new one", shownBy(t, r.next, f.private(1)+":50000"))
 	check("the second server's certificate", shownBy(t, r.old, f.private(2)+":50000"))
-	check("the worker's, which the first server signs", shownBy(t, r.next, f.private(7)+":50000"))
+	await(t, 5*time.Second, "the worker's, which the first server signs", func() error { // once it has announced that
+		return shownBy(t, r.next, f.private(7)+":50000")
+	})
 	for from, to := range map[string]string{f.private(1): f.private(2), f.private(2): f.private(1)} {
 		_, err := clientOfCA(t, r.old, both, from).Version(client.WithNodes(ctx, to))
 		check("from "+from+" to "+to+" half way", err)
