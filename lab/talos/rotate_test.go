@@ -330,7 +330,7 @@ func TestRotate(t *testing.T) {
 		}
 		return nil
 	})
-	pids, etcd, certificates := r.pids(), etcdPID(x), r.clientCertificates()
+	pids, etcd, founded := r.pids(), etcdPID(x), r.clientCertificates()
 	r.approve(kube, old)
 	r.followed(kube)
 	r.trustOfPods(kube, old)
@@ -353,7 +353,7 @@ func TestRotate(t *testing.T) {
 	r.followed(kube)
 	r.trustOfPods(kube, next)
 	r.talosAccountIs(kube, r.machine.next)
-	if now := r.clientCertificates(); !slices.EqualFunc(now, certificates, bytes.Equal) {
+	if now := r.clientCertificates(); !slices.EqualFunc(now, founded, bytes.Equal) {
 		t.Error("a kubelet has a new client certificate, though its own is accepted")
 	}
 
@@ -363,7 +363,7 @@ func TestRotate(t *testing.T) {
 	r.approve(kube, next) // requested anew
 	r.followed(kube)
 	for i, cert := range r.clientCertificates() {
-		if bytes.Equal(cert, certificates[i]) {
+		if bytes.Equal(cert, founded[i]) {
 			t.Errorf("the kubelet of %s keeps a client certificate that is not accepted", r.nodes[i])
 		}
 	}
@@ -397,10 +397,13 @@ func TestRotate(t *testing.T) {
 	}
 	r.check("the administrator's kubeconfig", servedByAPI(clientOf(t, administrator), r))
 
-	before := x.Plane(1)
-	applyTo(t, t.Context(), r.talos(r.machine.next, 1), func(*v1alpha1.Config) {})
+	before, certificates := x.Plane(1), r.clientCertificates()
+	applyTo(t, t.Context(), r.talos(r.machine.next, 1), func(c *v1alpha1.Config) { // this one alone
+		c.MachineConfig.MachineCA, c.MachineConfig.MachineAcceptedCAs = rotation{r.machine.next, r.machine.old}.swap(false)
+	})
+	r.talosAccountIs(kube, r.machine.old)
 	if x.Plane(1) != before {
-		t.Error("an equal configuration has restarted the kube-apiserver")
+		t.Error("another authority of the machine API has restarted the kube-apiserver")
 	}
 	if err := r.talos(r.machine.next, 1).Reboot(t.Context()); err != nil {
 		t.Fatal(err)
@@ -412,6 +415,15 @@ func TestRotate(t *testing.T) {
 		return servedByAPI(kube, r)
 	})
 	r.check("an administrator of the old authority", refusedByAPI(r.kube(old, next), r))
+	await(t, patience, "the kubelet after a reboot", func() error {
+		if st := statusOf(t, x, 1); st.Node == nil || !st.Node.Ready {
+			return fmt.Errorf("%+v", st)
+		}
+		return nil
+	})
+	if now := r.clientCertificates(); !slices.EqualFunc(now, certificates, bytes.Equal) {
+		t.Error("a kubelet has a new client certificate after a reboot")
+	}
 }
 
 // talosAccount creates a ServiceAccount of talos.dev and waits for its Secret.
