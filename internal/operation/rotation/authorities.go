@@ -59,6 +59,8 @@ type authorities struct{ talos, kubernetes authority }
 type Made struct {
 	Talos      string `json:"talos"`
 	Kubernetes string `json:"kubernetes"`
+	// Unready are the workloads that were not ready before the first server was changed: nothing waits for them.
+	Unready []kube.Workload `json:"unready,omitempty"`
 }
 
 func (a authorities) made() Made {
@@ -82,24 +84,34 @@ func (in inputs) makeAuthorities(ctx context.Context, say flow.Say) (Made, error
 		return Made{}, err
 	}
 	a, err := in.readAuthorities(ctx, c.manager)
-	if err == nil {
+	switch {
+	case err == nil:
 		say("continuing with the authorities in Secret %s/%s", in.cfg.Namespace, in.secretName())
-		return a.made(), nil
-	}
-	if !kube.Absent(err) {
+	case !kube.Absent(err):
 		return Made{}, err
+	default:
+		if a, err = in.keepNew(ctx, say, c); err != nil {
+			return Made{}, err
+		}
 	}
+	made := a.made()
+	found, err := findClients(ctx, c.workload)
+	made.Unready = found.unready
+	return made, err
+}
+
+// keepNew makes the authorities once the cluster is whole, and keeps them in their Secret.
+func (in inputs) keepNew(ctx context.Context, say flow.Say, c clusters) (a authorities, err error) {
 	if err := in.awaitWhole(ctx, say, c); err != nil {
-		return Made{}, err
+		return a, err
 	}
 	if a, err = in.newAuthorities(ctx, c.manager); err != nil {
-		return Made{}, err
+		return a, err
 	}
 	if err := in.createSecret(ctx, c.manager, a); err != nil {
-		return Made{}, err
+		return a, err
 	}
-	a, err = in.readAuthorities(ctx, c.manager) // another state folder may have been faster
-	return a.made(), err
+	return in.readAuthorities(ctx, c.manager) // another state folder may have been faster
 }
 
 func (in inputs) secretName() string { return in.cfg.ClusterName + secretSuffix }

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 )
@@ -20,6 +18,8 @@ type Forecast struct {
 	Servers []string `json:"servers"` // in the order in which they are changed
 	// Restarted are the workloads that are restarted, because their Pods trust the old authority alone.
 	Restarted []kube.Workload `json:"restarted"`
+	// Unready are those of them that are not ready: they are restarted, and nothing waits for them.
+	Unready []kube.Workload `json:"unready,omitempty"`
 	// Left are Pods, as "namespace/name", that use the Kubernetes API and have no workload that can be restarted.
 	Left []string `json:"left,omitempty"`
 }
@@ -62,8 +62,8 @@ func (p *Plan) Examine(ctx context.Context) (Forecast, error) {
 		}
 		f.Servers = append(f.Servers, s.name)
 	}
-	w, err := users(ctx, c.workload)
-	f.Restarted, f.Left = append(f.Restarted, w.Restarted...), w.Left
+	found, err := findClients(ctx, c.workload)
+	f.Restarted, f.Unready, f.Left = append(f.Restarted, found.workloads...), found.unready, found.left
 	return f, err
 }
 
@@ -74,7 +74,7 @@ func (in inputs) refuseOwnAuthorities(ctx context.Context, manager *kube.Cluster
 	if err != nil {
 		return err
 	}
-	if init, _, _ := unstructured.NestedMap(tcp.Object, "spec", "controlPlaneConfig", "init"); len(init) > 0 {
+	if capi.Text(tcp, "spec", "controlPlaneConfig", "init", "generateType") != "" { // the API server adds an empty init
 		return fmt.Errorf("%s has a configuration of its own for the first server (spec.controlPlaneConfig.init), with "+
 			"which CACPPT does not read the talosconfig that is rotated", kube.Describe(tcp))
 	}
@@ -109,6 +109,9 @@ func (f Forecast) Lines() []string {
 		fmt.Sprintf("restarted: %d workloads, whose Pods trust the old authority alone: %s. From when the first server "+
 			"issues with the new authority until its workload is restarted, a Pod cannot make new connections to every "+
 			"kube-apiserver; connections between Pods are not concerned", len(f.Restarted), sentence(f.Restarted)),
+	}
+	if len(f.Unready) > 0 {
+		lines = append(lines, "not ready now, and not waited for after their restart: "+sentence(f.Unready))
 	}
 	for _, pod := range f.Left {
 		lines = append(lines, fmt.Sprintf("Pod %s uses the Kubernetes API and has no workload that can be restarted: delete "+

@@ -74,7 +74,7 @@ func newPlan(in inputs) (*Plan, error) {
 	restarted := flow.Add(g, flow.Task[Workloads]{
 		Name:  "restart",
 		Doc:   "every workload that uses the Kubernetes API has been restarted, and trusts the new authority",
-		Run:   flow.Do(in.restart),
+		Run:   flow.With1(in.restart, made),
 		After: flow.Of(secrets),
 		// one namespace after another, and what holds them all up is the slowest Pod
 		Deadline: restartWithin + in.cfg.NodesTimeout.D() + wait.Overhead,
