@@ -3,6 +3,7 @@ package test
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -61,6 +62,7 @@ func TestRotateCA(t *testing.T) {
 	}
 
 	leaked.isRefused(t, l, servers)
+	leaked.isNowhere(t, l)
 	l.noRotation(t)
 	if now := l.clusterServerIDs(t); !slices.Equal(now, servers) {
 		t.Errorf("the servers are %v, they were %v", now, servers)
@@ -69,7 +71,8 @@ func TestRotateCA(t *testing.T) {
 		t.Errorf("servers have booted: %v, it was %v", now, boots)
 	}
 	c := l.cluster(t)
-	if err := c.Get(t.Context(), client.ObjectKey{Namespace: markedNamespace, Name: "last"}, &corev1.ConfigMap{}); err != nil {
+	if err := c.Get(t.Context(), client.ObjectKey{Namespace: markedNamespace, Name: "last"},
+		&corev1.ConfigMap{}); err != nil {
 		t.Errorf("what was written before is lost: %v", err)
 	}
 	if o := l.run(nil, "all", "--lab"); o.exit != 0 || slices.ContainsFunc(o.events, func(e event) bool {
@@ -91,8 +94,8 @@ func rotateMoments(t *testing.T) (moments []string) {
 		cfg, tools := onPaper()
 		moments = momentsOf(must(rotation.New(cfg, tools))(t).Graph)
 	}
-	// Of four servers: after the first has accepted, after the third has, with the first issuing, with the Secret of new
-	// servers changed, and with three servers that have dropped the old authorities.
+	// Of four servers: after the first has accepted, after the third has, with the first issuing, with the Secret of
+	// new servers changed, and with three servers that have dropped the old authorities.
 	const apply = " talos ApplyConfiguration machine.MachineService#"
 	return append(moments, "before"+apply+"2", "applied"+apply+"2", "before"+apply+"3",
 		"applied workload patch secrets/default/k8s-talos#1", "before"+apply+"4")
@@ -149,7 +152,8 @@ func (f leaked) isRefused(t *testing.T, l *lostCluster, servers []int64) {
 	trusting := f
 	trusting.kubeconfig = slices.Concat(now.kubeconfig)
 	for _, field := range []string{"client-certificate-data: ", "client-key-data: "} {
-		trusting.kubeconfig = bytes.Replace(trusting.kubeconfig, lineOf(now.kubeconfig, field), lineOf(f.kubeconfig, field), 1)
+		trusting.kubeconfig = bytes.Replace(trusting.kubeconfig, lineOf(now.kubeconfig, field),
+			lineOf(f.kubeconfig, field), 1)
 	}
 	if err := trusting.nodes(t.Context()); !apierrors.IsUnauthorized(err) {
 		t.Errorf("the old client certificate, at the new authority's API: %v", err)
@@ -176,6 +180,38 @@ func (f leaked) isRefused(t *testing.T, l *lostCluster, servers []int64) {
 	}
 	if asked != len(servers) {
 		t.Errorf("%d of %d servers were asked", asked, len(servers))
+	}
+}
+
+// isNowhere checks that no Secret and no ConfigMap of the cluster has a certificate of the old authorities.
+func (f leaked) isNowhere(t *testing.T, l *lostCluster) {
+	t.Helper()
+	var old []string
+	for _, encoded := range [][]byte{lineOf(f.kubeconfig, "certificate-authority-data: "),
+		lineOf(f.talosconfig, "ca: ")} {
+		pem := must(base64.StdEncoding.DecodeString(strings.TrimSpace(string(encoded))))(t)
+		old = append(old, strings.TrimSpace(string(pem)), strings.TrimSpace(string(encoded)))
+	}
+	check := func(where string, text []byte) {
+		if slices.ContainsFunc(old, func(o string) bool { return o == "" || strings.Contains(string(text), o) }) {
+			t.Errorf("%s has an old authority", where)
+		}
+	}
+	secrets, maps := &corev1.SecretList{}, &corev1.ConfigMapList{}
+	for _, all := range []client.ObjectList{secrets, maps} {
+		if err := l.cluster(t).List(t.Context(), all); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, s := range secrets.Items {
+		for key, value := range s.Data {
+			check(fmt.Sprintf("Secret %s/%s, key %s,", s.Namespace, s.Name, key), value)
+		}
+	}
+	for _, m := range maps.Items {
+		for key, value := range m.Data {
+			check(fmt.Sprintf("ConfigMap %s/%s, key %s,", m.Namespace, m.Name, key), []byte(value))
+		}
 	}
 }
 

@@ -103,8 +103,8 @@ func manuals() map[string]manual {
 			changes: "deletes the Machine and its server; Cluster API creates another",
 			example: "replace-machine k8s-control-plane-x7k2p", page: "destroy.md#replace-a-machine"},
 		"rotate ca": {needs: token + "; " + cluster + "; a cluster that is whole",
-			changes: "the machine configuration of every server, without a reboot; Cluster API's Secrets; restarts what uses " +
-				"the Kubernetes API; asks first",
+			changes: "the machine configuration of every server, without a reboot; Cluster API's Secrets; restarts " +
+				"what uses the Kubernetes API; asks first",
 			example: "rotate ca --dry-run", page: "security.md#certificate-authorities"},
 		"scale": {arguments: []explained{{"GROUP", scale.ControlPlaneGroup + ", or " + scale.PoolGroup +
 			"NAME of a worker pool"}, {"COUNT", "how many servers there are to be"}},

@@ -86,16 +86,13 @@ func newRoot(c *call, plan *steps.Plan) *cobra.Command {
 	addSharedFlags(root, &c.arguments)
 	addRunFlags(root, &c.arguments)
 	root.AddCommand(
-		newBootstrapCommand(c, plan), newAllCommand(c, plan), newAdoptCommand(c), newDestroyCommand(c), newLeftoversCommand(c),
-		newFleetCommand(c), newScaleCommand(c), newUpgradeCommand(c), newReplaceMachineCommand(c), newRotateCommand(c), newBackupCommand(c),
-		newRestoreCommand(c), newReadoptCommand(c), newRecoverQuorumCommand(c), newRecoverReleasesCommand(c), newDrillCommand(c),
-		newStatusCommand(c), newEffectsCommand(c), newReportCommand(c),
-		newLogsCommand(c), newDoctorCommand(c), newPlanCommand(c), newConfigCommand(c), newStateCommand(c),
-		newDepsCommand(c), newGitopsCommand(c),
-		newGraphCommand(c),
-		newLabCommand(c),
-		newServeCommand(c),
-		newVersionCommand(c),
+		newBootstrapCommand(c, plan), newAllCommand(c, plan), newAdoptCommand(c), newDestroyCommand(c),
+		newLeftoversCommand(c), newFleetCommand(c), newScaleCommand(c), newUpgradeCommand(c),
+		newReplaceMachineCommand(c), newRotateCommand(c), newBackupCommand(c), newRestoreCommand(c),
+		newReadoptCommand(c), newRecoverQuorumCommand(c), newRecoverReleasesCommand(c), newDrillCommand(c),
+		newStatusCommand(c), newEffectsCommand(c), newReportCommand(c), newLogsCommand(c), newDoctorCommand(c),
+		newPlanCommand(c), newConfigCommand(c), newStateCommand(c), newDepsCommand(c), newGitopsCommand(c),
+		newGraphCommand(c), newLabCommand(c), newServeCommand(c), newVersionCommand(c),
 	)
 	if plan != nil {
 		for _, s := range plan.Graph.Steps() {

@@ -13,7 +13,8 @@ import (
 
 func newRotateCommand(c *call) *cobra.Command {
 	ca := c.command("ca", "",
-		"replace the certificate authorities of the Talos and the Kubernetes API, so that certificates of before are refused",
+		"replace the certificate authorities of the Talos and the Kubernetes API, so that certificates of before are "+
+			"refused",
 		runRotateCA)
 	addDryRunFlag(ca, &c.arguments, "only say what it would change and restart")
 	return c.parent("rotate", groupCluster, "new certificate authorities, so that old kubeconfigs open nothing: ca", ca)

@@ -84,8 +84,8 @@ func RefuseDuringRecovery(c *Caller, state statedir.Dir) error {
 	if err != nil || record == nil {
 		return err
 	}
-	return usage.Errorf("the cluster in %s gets new certificate authorities (begun %s): run rotate ca to its end first: %s",
-		state, record.Began.Format(time.RFC3339), c.Command("rotate", "ca"))
+	return usage.Errorf("the cluster in %s gets new certificate authorities (begun %s): run rotate ca to its end "+
+		"first: %s", state, record.Began.Format(time.RFC3339), c.Command("rotate", "ca"))
 }
 
 // RefuseDuringQuorum keeps other runs out of a folder whose cluster is being recovered, restored or readopted.

@@ -20,8 +20,9 @@ func TestAuthorityOfPod(t *testing.T) {
 	w := start(t, serve(t))
 	pod := servedPod("web")
 	pod.Spec.Volumes = []corev1.Volume{{Name: "kube-api-access", VolumeSource: corev1.VolumeSource{
-		Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{{ConfigMap: &corev1.ConfigMapProjection{
-			LocalObjectReference: corev1.LocalObjectReference{Name: rootCA}}}}}}}}
+		Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{{
+			ConfigMap: &corev1.ConfigMapProjection{
+				LocalObjectReference: corev1.LocalObjectReference{Name: rootCA}}}}}}}}
 	w.create(pod)
 	w.awaitPod("web", "the Pod waits for the ConfigMap", func(p *corev1.Pod) bool {
 		s := p.Status.ContainerStatuses
@@ -31,7 +32,8 @@ func TestAuthorityOfPod(t *testing.T) {
 	eventually(t, "the ConfigMap is watched", func() (string, bool) { return "", watches(w.api, "configmaps") })
 	published := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: rootCA, Namespace: "default"},
 		Data: map[string]string{"ca.crt": "of the cluster"}}
-	if _, err := w.api.CoreV1().ConfigMaps("default").Create(t.Context(), published, metav1.CreateOptions{}); err != nil {
+	if _, err := w.api.CoreV1().ConfigMaps("default").Create(t.Context(), published,
+		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	w.awaitReady("web")
@@ -47,7 +49,8 @@ func TestAuthorityOfPod(t *testing.T) {
 	}
 	is("of the cluster")
 	published.Data["ca.crt"] = "another"
-	if _, err := w.api.CoreV1().ConfigMaps("default").Update(t.Context(), published, metav1.UpdateOptions{}); err != nil {
+	if _, err := w.api.CoreV1().ConfigMaps("default").Update(t.Context(), published,
+		metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	is("another")
@@ -92,8 +95,9 @@ func TestAcceptedClients(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		conn, err := tls.Dial("tcp", address, &tls.Config{Certificates: []tls.Certificate{cert}, InsecureSkipVerify: true,
-			MaxVersion: tls.VersionTLS12}) // with which the handshake ends after the client has been judged
+		conn, err := tls.Dial("tcp", address, &tls.Config{Certificates: []tls.Certificate{cert},
+			InsecureSkipVerify: true,
+			MaxVersion:         tls.VersionTLS12}) // with which the handshake ends after the client has been judged
 		if err != nil {
 			return false
 		}
@@ -105,7 +109,8 @@ func TestAcceptedClients(t *testing.T) {
 	}{{[]string{"old"}, true, false}, {[]string{"new", "old"}, true, true}, {[]string{"new"}, false, true}} {
 		accept(step.accept...)
 		if served("old") != step.olds || served("new") != step.news {
-			t.Errorf("accepted %v: the old one's client %t, the new one's %t", step.accept, served("old"), served("new"))
+			t.Errorf("accepted %v: the old one's client %t, the new one's %t", step.accept, served("old"),
+				served("new"))
 		}
 	}
 }

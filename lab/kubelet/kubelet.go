@@ -46,7 +46,8 @@ type Kubelet struct {
 	serving      atomic.Value                // string: what became of the serving certificate
 	changed      notifier                    // of the network
 	renewServing notifier                    // a serving certificate is to be requested
-	host         *sandbox.Network            // of Pods on the host's network; nil where they share the lab's. Set by Run
+
+	host *sandbox.Network // of Pods on the host's network; nil where they share the lab's. Set by Run
 
 	mu      sync.Mutex
 	pods    map[types.UID]*pod

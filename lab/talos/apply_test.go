@@ -342,8 +342,8 @@ func TestApplyConfiguration(t *testing.T) {
 			accept(c)
 			c.MachineConfig.MachineNodeLabels = map[string]string{"example.com/new": "yes"}
 		}), code: codes.Unimplemented, says: "machine.nodeLabels"},
-		"document": {data: append(edited(t, ctx, one, accept), []byte("---\napiVersion: v1alpha1\nkind: KmsgLogConfig\n"+
-			"name: far\nurl: tcp://127.0.0.1:5140\n")...),
+		"document": {data: append(edited(t, ctx, one, accept),
+			[]byte("---\napiVersion: v1alpha1\nkind: KmsgLogConfig\nname: far\nurl: tcp://127.0.0.1:5140\n")...),
 			code: codes.Unimplemented, says: "document KmsgLogConfig far differs"},
 		"mode": {data: edited(t, ctx, one, accept), mode: machineapi.ApplyConfigurationRequest_STAGED,
 			code: codes.Unimplemented, says: "STAGED"},
@@ -369,7 +369,8 @@ func TestApplyConfiguration(t *testing.T) {
 	t.Run("roles", func(t *testing.T) {
 		reader := f.client(t, []role.Role{role.Reader, role.Operator}, f.private(1))
 		data := edited(t, ctx, one, accept)
-		for name, ctx := range map[string]context.Context{"direct": ctx, "by another": client.WithNode(ctx, f.private(2))} {
+		for name, ctx := range map[string]context.Context{"direct": ctx,
+			"by another": client.WithNode(ctx, f.private(2))} {
 			_, err := reader.ApplyConfiguration(ctx, &machineapi.ApplyConfigurationRequest{Data: data, Mode: noReboot})
 			if status.Code(err) != codes.PermissionDenied {
 				t.Errorf("%s: a reader applies: %v", name, err)
@@ -403,7 +404,8 @@ func TestApplyConfiguration(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := config.Config().Machine().Security().AcceptedCAs(); len(got) != 1 || !bytes.Equal(got[0].Crt, r.next.Crt) {
+		if got := config.Config().Machine().Security().AcceptedCAs(); len(got) != 1 ||
+			!bytes.Equal(got[0].Crt, r.next.Crt) {
 			t.Errorf("accepted: %v", got)
 		}
 		select {

@@ -48,7 +48,8 @@ type nodeIdentity struct {
 func (y *system) newNodeIdentity(ctx context.Context, serverName string) (*nodeIdentity, error) {
 	n := &nodeIdentity{
 		dir: y.server.path("var", "lib", "kubelet", "pki"), user: "system:node:" + y.hostname, serverName: serverName,
-		dialer: connrotation.NewDialer((&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext),
+		dialer: connrotation.NewDialer((&net.Dialer{Timeout: 30 * time.Second,
+			KeepAlive: 30 * time.Second}).DialContext),
 	}
 	ca, err := awaitSigner(ctx, y.clusterSigner)
 	if err != nil {

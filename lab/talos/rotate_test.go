@@ -249,7 +249,8 @@ func (r *rotating) trustOfPods(kube kubernetes.Interface, ca *issuer) {
 		return nil
 	}
 	await(r, patience, "the authority in Pods", func() error {
-		published, err := kube.CoreV1().ConfigMaps("kube-system").Get(r.Context(), "kube-root-ca.crt", metav1.GetOptions{})
+		published, err := kube.CoreV1().ConfigMaps("kube-system").Get(r.Context(), "kube-root-ca.crt",
+			metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
@@ -258,7 +259,8 @@ func (r *rotating) trustOfPods(kube kubernetes.Interface, ca *issuer) {
 		}
 		var files []string
 		for _, id := range []int64{1, 7} {
-			found, _ := filepath.Glob(r.x.server(id).path("var", "lib", "kubelet", "pods", "*", "volumes", "*", "ca.crt"))
+			found, _ := filepath.Glob(r.x.server(id).path("var", "lib", "kubelet", "pods", "*", "volumes", "*",
+				"ca.crt"))
 			files = append(files, found...)
 		}
 		if len(files) != 4 { // of each process: the token's volume, and what the lab adds
@@ -399,7 +401,8 @@ func TestRotate(t *testing.T) {
 
 	before, certificates := x.Plane(1), r.clientCertificates()
 	applyTo(t, t.Context(), r.talos(r.machine.next, 1), func(c *v1alpha1.Config) { // this one alone
-		c.MachineConfig.MachineCA, c.MachineConfig.MachineAcceptedCAs = rotation{r.machine.next, r.machine.old}.swap(false)
+		c.MachineConfig.MachineCA, c.MachineConfig.MachineAcceptedCAs = rotation{r.machine.next,
+			r.machine.old}.swap(false)
 	})
 	r.talosAccountIs(kube, r.machine.old)
 	if x.Plane(1) != before {

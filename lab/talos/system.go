@@ -45,8 +45,8 @@ type system struct {
 	end      context.CancelCauseFunc
 	log      *slog.Logger
 
-	// Set by start, before the phase is PhaseRunning for the first time; constant from then on. Of the configuration only
-	// the authorities change in a run: whoever needs them reads them from authorities.
+	// Set by start, before the phase is PhaseRunning for the first time; constant from then on. Of the configuration
+	// only the authorities change in a run: whoever needs them reads them from authorities.
 	config      machineConfig // as it was at the boot
 	authorities *watched[authorities]
 	applied     *configuration // of the present
@@ -167,7 +167,8 @@ func (y *system) start(ctx context.Context) (*apid, error) {
 		}
 	}
 	if authorities.machine.issuing == nil {
-		y.setPhase(PhaseBooting, "waiting for a control plane server of its cluster to sign the machine API's certificate")
+		y.setPhase(PhaseBooting,
+			"waiting for a control plane server of its cluster to sign the machine API's certificate")
 	}
 	if _, err := awaitSigner(ctx, y.machineSigner); err != nil {
 		return nil, err

@@ -21,6 +21,7 @@ type Client interface {
 	BootstrapRecovered(context.Context, Route) error
 	WipeEphemeral(context.Context, Route) error
 	Upgrade(ctx context.Context, r Route, installer string) error
+	Service(ctx context.Context, r Route, name string) (Service, error)
 	MachineConfig(context.Context, Route) (config.Provider, error)
 	ApplyMachineConfig(ctx context.Context, r Route, wanted []byte) error
 }

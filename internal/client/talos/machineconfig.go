@@ -2,6 +2,9 @@ package talos
 
 import (
 	"context"
+	"errors"
+	"strings"
+	"time"
 
 	"github.com/cosi-project/runtime/pkg/safe"
 	"github.com/siderolabs/talos/pkg/machinery/api/machine"
@@ -22,17 +25,59 @@ func (c *Credentials) MachineConfig(ctx context.Context, r Route) (is config.Pro
 		is = active.Provider()
 		return nil
 	})
-	return is, err
+	return is, withoutQuotes(err)
+}
+
+// withoutQuotes is an error without the lines behind its first one, which may quote a machine configuration: fields that
+// this client does not know, or the difference to another configuration.
+func withoutQuotes(err error) error {
+	if err == nil {
+		return nil
+	}
+	first, _, more := strings.Cut(err.Error(), "\n")
+	if !more {
+		return err
+	}
+	if refused := (*callError)(nil); errors.As(err, &refused) {
+		message, _, _ := strings.Cut(refused.message, "\n")
+		return &callError{doing: refused.doing, message: message, err: refused.err}
+	}
+	return errors.New(first)
+}
+
+// Service is a service of a node.
+type Service struct {
+	State   string // "Running", "Preparing", …; empty: the node has none of that name
+	Healthy bool   // its health check passes
+	// Started is when it came to run last, by the node's clock; zero: the node does not remember.
+	Started time.Time
+}
+
+// Service asks a node for one of its services.
+func (c *Credentials) Service(ctx context.Context, r Route, name string) (s Service, err error) {
+	err = c.call(ctx, r, "ask "+r.String()+" for its service "+name, func(ctx context.Context, t *client.Client) error {
+		found, err := t.ServiceInfo(ctx, name)
+		for _, one := range found {
+			s.State, s.Healthy = one.Service.GetState(), one.Service.GetHealth().GetHealthy()
+			for _, e := range one.Service.GetEvents().GetEvents() {
+				if at := e.GetTs().AsTime(); e.GetState() == "Running" && at.After(s.Started) {
+					s.Started = at
+				}
+			}
+		}
+		return err
+	})
+	return s, err
 }
 
 // ApplyMachineConfig has a node run with another machine configuration from now on, and refuses one that is not valid.
 // The server does not reboot: services whose configuration has changed are restarted, and what Talos changes only as it
 // boots waits for the next boot.
 func (c *Credentials) ApplyMachineConfig(ctx context.Context, r Route, wanted []byte) error {
-	return c.call(ctx, r, "apply a machine configuration to "+r.String(),
+	return withoutQuotes(c.call(ctx, r, "apply a machine configuration to "+r.String(),
 		func(ctx context.Context, t *client.Client) error {
 			_, err := t.ApplyConfiguration(ctx, &machine.ApplyConfigurationRequest{Data: wanted,
 				Mode: machine.ApplyConfigurationRequest_NO_REBOOT})
 			return err
-		})
+		}))
 }

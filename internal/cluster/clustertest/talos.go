@@ -54,6 +54,10 @@ func (HealthyTalos) Upgrade(context.Context, talos.Route, string) error {
 	return errors.New("no test has asked for an upgrade")
 }
 
+func (HealthyTalos) Service(context.Context, talos.Route, string) (talos.Service, error) {
+	return talos.Service{State: "Running", Healthy: true}, nil
+}
+
 func (HealthyTalos) MachineConfig(context.Context, talos.Route) (machineconfig.Provider, error) {
 	return nil, errors.New("no test has asked for a machine configuration")
 }

@@ -140,11 +140,13 @@ func Ask(ctx context.Context, cfg config.Config, tools platform.Tools, manager *
 		return View{}, err
 	}
 	machines = slices.DeleteFunc(machines, func(m unstructured.Unstructured) bool { return m.GetName() == but })
-	return AskMembers(ctx, t, machines)
+	return AskMembers(ctx, t, machines, "")
 }
 
-// AskMembers is Ask for Machines, with a client that the caller has.
-func AskMembers(ctx context.Context, t talos.Client, machines []unstructured.Unstructured) (View, error) {
+// AskMembers is Ask for Machines, with a client that the caller has, and also through a load balancer; empty: there is
+// none to ask through.
+func AskMembers(ctx context.Context, t talos.Client, machines []unstructured.Unstructured, balancer string) (View,
+	error) {
 	e := View{Health: map[string]error{}}
 	var asking sync.WaitGroup
 	var mu sync.Mutex
@@ -152,7 +154,7 @@ func AskMembers(ctx context.Context, t talos.Client, machines []unstructured.Uns
 		asking.Go(func() {
 			members, err := []talos.EtcdMember(nil), errOnItsWayOut
 			if m.GetDeletionTimestamp() == nil {
-				members, err = askMember(ctx, t, &m)
+				members, err = askMember(ctx, t, &m, balancer)
 			}
 			mu.Lock()
 			defer mu.Unlock()
@@ -175,9 +177,10 @@ func AskMembers(ctx context.Context, t talos.Client, machines []unstructured.Uns
 }
 
 // askMember asks one machine, at the first of its addresses that answers.
-func askMember(ctx context.Context, t talos.Client, machine *unstructured.Unstructured) ([]talos.EtcdMember, error) {
+func askMember(ctx context.Context, t talos.Client, machine *unstructured.Unstructured,
+	balancer string) ([]talos.EtcdMember, error) {
 	err := errors.New("it has no address yet")
-	for _, route := range RoutesOf(machine, "") {
+	for _, route := range RoutesOf(machine, balancer) {
 		members, node, routeErr := AskMember(ctx, t, route)
 		switch err = routeErr; {
 		case why.EtcdStopped(node.Etcd):

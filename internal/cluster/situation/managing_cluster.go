@@ -18,6 +18,13 @@ import (
 // is paused or being deleted, and where a cluster that may have it does not answer: then that is not known.
 func ManagingCluster(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources,
 	say flow.Say) (_ *kube.Cluster, where string, err error) {
+	return ManagingPaused(ctx, cfg, tools, sources, say, "")
+}
+
+// ManagingPaused is ManagingCluster where the object may be paused by an operation that has set an annotation on it;
+// empty: it may not.
+func ManagingPaused(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources,
+	say flow.Say, annotation string) (_ *kube.Cluster, where string, err error) {
 	self, selfErr := SelfManaged(ctx, cfg, tools, sources)
 	source, _, sourceErr := connect.OpenManagement(ctx, cfg, tools, say)
 	var unknown, paused []error
@@ -41,7 +48,7 @@ func ManagingCluster(ctx context.Context, cfg config.Config, tools platform.Tool
 		case object == nil:
 		case object.GetDeletionTimestamp() != nil:
 			return nil, "", fmt.Errorf("%s is being deleted", kube.Describe(object))
-		case !connect.Paused(object):
+		case !connect.Paused(object) || annotation != "" && object.GetAnnotations()[annotation] != "":
 			return c.cluster, c.where, nil
 		default:
 			paused = append(paused, fmt.Errorf("%s is paused in %s: unpause it, or let pivot finish",

@@ -22,6 +22,7 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
+	"github.com/slipway-k8s/slipway/internal/cluster/wait"
 )
 
 // secretSuffix ends the name of the Secret with the new authorities, which exists as long as the rotation.
@@ -95,8 +96,11 @@ func (in inputs) makeAuthorities(ctx context.Context, say flow.Say) (Made, error
 		}
 	}
 	made := a.made()
-	found, err := findClients(ctx, c.workload)
-	made.Unready = found.unready
+	err = wait.Retry(ctx, say, "what uses the Kubernetes API", func() error {
+		found, err := findClients(ctx, c.workload)
+		made.Unready = found.unready
+		return err
+	})
 	return made, err
 }
 
@@ -136,7 +140,8 @@ func (in inputs) newAuthorities(ctx context.Context, manager *kube.Cluster) (a a
 		{&a.talos, talosOld, func() (*xcrypto.CertificateAuthority, error) { return secrets.NewTalosCA(now) },
 			talosClient},
 		{&a.kubernetes, kubernetesOld,
-			func() (*xcrypto.CertificateAuthority, error) { return secrets.NewKubernetesCA(now, nil) }, kubernetesClient},
+			func() (*xcrypto.CertificateAuthority, error) { return secrets.NewKubernetesCA(now, nil) },
+			kubernetesClient},
 	} {
 		made, err := one.make()
 		if err != nil {
@@ -195,7 +200,8 @@ func (a *authorities) fields() (all []field) {
 // readAuthorities reads the Secret with the new authorities.
 func (in inputs) readAuthorities(ctx context.Context, manager *kube.Cluster) (a authorities, err error) {
 	secret := &corev1.Secret{}
-	if err := manager.Get(ctx, client.ObjectKey{Namespace: in.cfg.Namespace, Name: in.secretName()}, secret); err != nil {
+	if err := manager.Get(ctx, client.ObjectKey{Namespace: in.cfg.Namespace, Name: in.secretName()},
+		secret); err != nil {
 		return a, fmt.Errorf("read the new authorities in Secret %s/%s: %w", in.cfg.Namespace, in.secretName(), err)
 	}
 	for _, f := range a.fields() {
@@ -235,7 +241,8 @@ func (in inputs) createSecret(ctx context.Context, manager *kube.Cluster, a auth
 func (in inputs) removeSecret(ctx context.Context, manager *kube.Cluster) error {
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: in.cfg.Namespace, Name: in.secretName()}}
 	if err := manager.Delete(ctx, secret); err != nil && !kube.Absent(err) {
-		return fmt.Errorf("delete Secret %s/%s with the keys of the authorities: %w", in.cfg.Namespace, in.secretName(), err)
+		return fmt.Errorf("delete Secret %s/%s with the keys of the authorities: %w", in.cfg.Namespace,
+			in.secretName(), err)
 	}
 	return nil
 }

@@ -39,8 +39,8 @@ func (in inputs) readBundle(ctx context.Context, manager *kube.Cluster) (b bundl
 	}
 	raw := b.secret.Data[bundleKey]
 	if len(raw) == 0 {
-		return b, fmt.Errorf("the Secret %s/%s has no key %s: CABPT before v0.6 wrote it in another form, which is not "+
-			"changed here", in.cfg.Namespace, name, bundleKey)
+		return b, fmt.Errorf("the Secret %s/%s has no key %s: CABPT before v0.6 wrote it in another form, which is "+
+			"not changed here", in.cfg.Namespace, name, bundleKey)
 	}
 	if err := yaml.Unmarshal(raw, &b.fields); err != nil { // not the error itself, which may quote a key
 		return b, b.wrong(errors.New("it is not YAML"))

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
@@ -15,27 +17,29 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// finish makes certain that both APIs refuse a certificate of the old authorities, has the state folder trust the new
-// ones alone, and deletes the Secret of the rotation.
-func (in inputs) finish(ctx context.Context, say flow.Say) (Made, error) {
+// finish makes certain that both APIs refuse a certificate of the old authorities, lets Cluster API go on, has the state
+// folder trust the new authorities alone, and deletes the Secret of the rotation.
+func (in inputs) finish(ctx context.Context, say flow.Say, made Made) (Made, error) {
 	c, err := in.open(ctx, say)
 	if err != nil {
 		return Made{}, err
 	}
-	a, err := in.readAuthorities(ctx, c.manager)
-	if kube.Absent(err) { // the run before this one was killed after it had deleted the Secret, as the last of all
-		return Made{}, nil
+	if _, err := in.readAuthorities(ctx, c.manager); kube.Absent(err) {
+		// The run before this one was killed after it had deleted the Secret, as the last of all; or another state folder
+		// has: then the files here trust the new authorities, too.
+		return made, nil
 	}
+	c, a, err := in.opened(ctx, say, made)
 	if err != nil {
-		return Made{}, err
-	}
-	if err := in.awaitWhole(ctx, say, c); err != nil {
 		return Made{}, err
 	}
 	if err := in.ensureSecrets(ctx, say, c.manager, a); err != nil { // one may have been written from an old cache
 		return Made{}, err
 	}
 	if err := in.awaitRefusals(ctx, say, c, a); err != nil {
+		return Made{}, err
+	}
+	if err := in.unpause(ctx, say, c.manager); err != nil {
 		return Made{}, err
 	}
 	if err := in.writeFiles(a, a.talos.new.Crt, a.kubernetes.new.Crt); err != nil {
@@ -48,30 +52,29 @@ func (in inputs) finish(ctx context.Context, say flow.Say) (Made, error) {
 	if err := in.tools.Files.Write(platform.Kubeconfig, kubeconfig); err != nil { // the same as a run would write
 		return Made{}, err
 	}
-	return a.made(), in.removeSecret(ctx, c.manager)
+	return made, in.removeSecret(ctx, c.manager)
 }
 
-// awaitRefusals shows certificates of the old authorities to every kube-apiserver and to the Talos of every server.
+// awaitRefusals shows certificates of the old authorities to every kube-apiserver and to the Talos of every server, and
+// removes the old authority from what the kube-apiservers tell others.
 func (in inputs) awaitRefusals(ctx context.Context, say flow.Say, c clusters, a authorities) error {
-	w := wait.Wait{What: "certificates of the old authorities to be refused", Within: in.cfg.ControlPlaneTimeout.D()}
+	w := wait.Wait{What: "certificates of the old authorities to be refused", Within: in.cfg.ControlPlaneTimeout.D(),
+		Each: time.Minute}
 	return w.Until(ctx, say, func(ctx context.Context) (string, error) {
-		all, err := in.listServers(ctx, c)
+		all, err := in.listServers(ctx, func(string, ...any) {}, c)
 		if err != nil {
 			return "", err
 		}
-		of := progress{}
-		for _, s := range all {
-			if s.controlPlane {
-				of.planes++
-				of.done++
-			}
-		}
+		of := progress{planes: planesOf(all), done: planesOf(all)}
 		if of.seen, err = in.expected(ctx, of.planes); err != nil {
 			return "", err
 		}
 		lacks, err := in.apiLacks(ctx, c, probe{roots: a.kubernetes.new.Crt, client: a.kubernetes.oldClient}, of)
 		if err != nil || lacks != "" {
 			return lacks, err
+		}
+		if err := dropDelegated(ctx, say, c.workload, a); err != nil {
+			return "", err
 		}
 		return in.talosRefuses(ctx, a, all)
 	})
@@ -99,16 +102,23 @@ func (in inputs) talosRefuses(ctx context.Context, a authorities, all []server) 
 	if err != nil {
 		return "", err
 	}
+	answers := make([]string, len(all))
+	var asking sync.WaitGroup
+	for i, s := range all {
+		asking.Go(func() { answers[i] = refuses(ctx, withOld, withNew, s) })
+	}
+	asking.Wait()
 	var reasons wait.Reasons
-	for _, s := range all {
-		if why := refuses(ctx, withOld, withNew, s); why != "" {
-			reasons.Add(s.name, why)
+	for i, s := range all {
+		if answers[i] != "" {
+			reasons.Add(s.name, answers[i])
 		}
 	}
 	return strings.Join(reasons.Lines(), "; "), nil
 }
 
-// refuses says why it is not certain that the Talos of a server refuses an old client; empty: it is.
+// refuses says why it is not certain that the Talos of a server refuses an old client; empty: it is. Of a server that is
+// reached through others alone it is these that refuse.
 func refuses(ctx context.Context, withOld, withNew talos.Client, s server) string {
 	failed := errors.New("it has no address")
 	for _, route := range s.routes {

@@ -9,15 +9,20 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 const (
-	// connectionsPerServer is how many connections are made for each kube-apiserver, so that a load balancer which spreads
-	// them at random leaves none out.
+	// connectionsPerServer is how many connections are made for each kube-apiserver, so that a load balancer which
+	// spreads them at random leaves none out.
 	connectionsPerServer = 8
+	// connectionsAtOnce is how many of them are made at once.
+	connectionsAtOnce = 4
 	// probeWithin bounds one request to a kube-apiserver.
-	probeWithin = 3 * time.Second
+	probeWithin = 5 * time.Second
 )
 
 // probe is how a kube-apiserver is to answer.
@@ -47,18 +52,26 @@ func (endpoint) look(ctx context.Context, host string, p probe, connections int)
 		return nil, err
 	}
 	found := map[string]bool{}
+	var mu sync.Mutex
+	var asking errgroup.Group
+	asking.SetLimit(connectionsAtOnce)
 	for range connections {
-		transport := &http.Transport{DisableKeepAlives: true, Proxy: http.ProxyFromEnvironment,
-			TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots,
-				Certificates: []tls.Certificate{certificate}}}
-		leaf, ok, err := ask(ctx, &http.Client{Transport: transport, Timeout: probeWithin}, host, p)
-		transport.CloseIdleConnections()
-		if err != nil {
-			return nil, err
-		}
-		found[leaf] = ok
+		asking.Go(func() error {
+			transport := &http.Transport{DisableKeepAlives: true, Proxy: http.ProxyFromEnvironment,
+				TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots,
+					Certificates: []tls.Certificate{certificate}}}
+			defer transport.CloseIdleConnections()
+			leaf, ok, err := ask(ctx, &http.Client{Transport: transport, Timeout: probeWithin}, host, p)
+			if err != nil {
+				return err
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			found[leaf] = ok
+			return nil
+		})
 	}
-	return found, nil
+	return found, asking.Wait()
 }
 
 // ask makes a request that needs an administrator.

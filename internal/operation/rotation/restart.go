@@ -3,6 +3,7 @@ package rotation
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -25,35 +26,41 @@ const (
 	// authorityAnnotation is on the Pod template of each workload that a rotation has restarted: the fingerprint of the
 	// Kubernetes API's new authority.
 	authorityAnnotation = "slipway.dev/cluster-ca"
-	// restartWithin is how long the restart of all workloads may take: they are restarted as their own strategy says, with
-	// a grace period of half a minute for each Pod by default.
+	// restartWithin is how long the restart of all workloads may take: they are restarted as their own strategy says,
+	// with a grace period of half a minute for each Pod by default.
 	restartWithin = time.Hour
-	// roomAfter is how long a new Pod that no node has room for waits before an old one of the same workload makes room.
-	roomAfter = 5 * time.Second
+	// roomAfter is how long a new Pod that no node has room for waits before an old one of the same workload makes
+	// room.
+	roomAfter = 20 * time.Second
 )
 
-// Workloads are those that were restarted, and Pods that were not.
+// Workloads are those that were restarted, and what was not.
 type Workloads struct {
 	Restarted []kube.Workload `json:"restarted"`
-	Left      []string        `json:"left,omitempty"` // as "namespace/name"
+	Left      []string        `json:"left,omitempty"` // Pods and workloads, as "namespace/name"
 }
 
 // restart restarts what uses the Kubernetes API once Pods get the new authority, and waits until what was ready before
-// the rotation is so again, and the cluster is whole.
+// the rotation is so again.
 func (in inputs) restart(ctx context.Context, say flow.Say, made Made) (Workloads, error) {
-	c, a, err := in.opened(ctx, say)
+	c, a, err := in.opened(ctx, say, made)
 	if err != nil {
 		return Workloads{}, err
 	}
 	if err := in.awaitPublished(ctx, say, c, a); err != nil {
 		return Workloads{}, err
 	}
-	found, err := findClients(ctx, c.workload)
+	var found clients
+	err = wait.Retry(ctx, say, "what uses the Kubernetes API", func() (err error) {
+		found, err = findClients(ctx, c.workload)
+		return err
+	})
 	if err != nil {
 		return Workloads{}, err
 	}
 	r := restarter{workload: c.workload, mark: fingerprint(a.kubernetes.new.Crt), ends: time.Now().Add(restartWithin),
-		unready: made.Unready}
+		within: in.cfg.ReleaseTimeout.D(), unready: made.Unready}
+	var failed []error
 	for rest := found.workloads; len(rest) > 0; {
 		next := slices.IndexFunc(rest, func(w kube.Workload) bool {
 			return order(w) != order(rest[0]) || w.Namespace != rest[0].Namespace
@@ -62,18 +69,26 @@ func (in inputs) restart(ctx context.Context, say flow.Say, made Made) (Workload
 			next = len(rest)
 		}
 		if err := r.together(ctx, say, rest[:next]); err != nil {
-			return Workloads{}, err
+			failed = append(failed, err)
+		}
+		if ctx.Err() != nil {
+			break
 		}
 		rest = rest[next:]
 	}
-	return Workloads{Restarted: found.workloads, Left: found.left}, in.awaitWhole(ctx, say, c)
+	if err := errors.Join(failed...); err != nil {
+		return Workloads{}, fmt.Errorf("%w. All others were restarted, and the old authorities are still accepted. Mend it, "+
+			"delete its Pods, or scale it to 0, and run again", err)
+	}
+	return Workloads{Restarted: found.workloads, Left: found.left}, nil
 }
 
 // awaitPublished waits until new Pods of every namespace get the new authority.
 func (in inputs) awaitPublished(ctx context.Context, say flow.Say, c clusters, a authorities) error {
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
-	w := wait.Wait{What: "kube-controller-manager to publish the new authority to Pods", Within: in.cfg.NodesTimeout.D(),
+	w := wait.Wait{What: "kube-controller-manager to publish the new authority to Pods",
+		Within:  in.cfg.NodesTimeout.D(),
 		Changes: c.workload.Changes(watching, kube.Selection{List: &corev1.ConfigMapList{}})}
 	return w.Until(ctx, say, func(ctx context.Context) (string, error) {
 		namespaces, maps := &corev1.NamespaceList{}, &corev1.ConfigMapList{}
@@ -85,7 +100,8 @@ func (in inputs) awaitPublished(ctx context.Context, say flow.Say, c clusters, a
 		}
 		has := map[string]bool{}
 		for _, m := range maps.Items {
-			has[m.Namespace] = has[m.Namespace] || m.Name == rootCA && same([]byte(m.Data[rootCAKey]), a.kubernetes.new.Crt)
+			has[m.Namespace] = has[m.Namespace] ||
+				m.Name == rootCA && same([]byte(m.Data[rootCAKey]), a.kubernetes.new.Crt)
 		}
 		var lacks []string
 		for _, n := range namespaces.Items {
@@ -105,6 +121,7 @@ type restarter struct {
 	workload *kube.Cluster
 	mark     string // of those that were restarted, see authorityAnnotation
 	ends     time.Time
+	within   time.Duration   // for the workloads of one namespace
 	unready  []kube.Workload // that nothing waits for
 }
 
@@ -121,7 +138,8 @@ func (r restarter) together(ctx context.Context, say flow.Say, all []kube.Worklo
 	defer stop()
 	changes := r.workload.Changes(watching, kube.Selection{List: &corev1.PodList{},
 		Options: []client.ListOption{client.InNamespace(namespace)}})
-	return wait.Wait{What: "the workloads in " + namespace + " after their restart", Within: time.Until(r.ends),
+	return wait.Wait{What: "the workloads in " + namespace + " after their restart",
+		Within:  min(r.within, time.Until(r.ends)),
 		Changes: changes}.Until(ctx, say, func(ctx context.Context) (string, error) {
 		lacks, err := r.workload.Unready(ctx, waited...)
 		if err != nil || lacks == "" {
@@ -154,9 +172,9 @@ func (r restarter) one(ctx context.Context, say flow.Say, w kube.Workload) error
 	return nil
 }
 
-// makeRoom evicts an old Pod of a workload whose new one no node has room for, because the old one is on the only node
-// that fits, with a host port or by anti-affinity: a rolling update of a Deployment would wait for ever. It says what
-// keeps it from that.
+// makeRoom evicts an old Pod of a Deployment whose new one no node has room for, because the old one is on the only node
+// that fits, with a host port or by anti-affinity: its rolling update would wait for ever. It evicts none while another
+// of the same Deployment is on its way out. It says what keeps it from that.
 func (r restarter) makeRoom(ctx context.Context, say flow.Say, namespace string) (blocked string, err error) {
 	pods := &corev1.PodList{}
 	if err := r.workload.List(ctx, pods, client.InNamespace(namespace)); err != nil {
@@ -166,22 +184,36 @@ func (r restarter) makeRoom(ctx context.Context, say flow.Say, namespace string)
 	if err != nil {
 		return "", err
 	}
-	waiting := map[types.UID]bool{} // workloads
-	for i := range pods.Items {
-		if p := &pods.Items[i]; p.Annotations[authorityAnnotation] == r.mark && withoutNode(p) {
-			if owner := all.of(p); owner != nil {
-				waiting[owner.UID] = true
-			}
-		}
+	type deployment struct {
+		old              *corev1.Pod
+		waiting, leaving bool
 	}
+	of := map[types.UID]*deployment{}
 	for i := range pods.Items {
 		p := &pods.Items[i]
 		owner := all.of(p)
-		if owner == nil || !waiting[owner.UID] || p.Annotations[authorityAnnotation] == r.mark ||
-			p.DeletionTimestamp != nil || p.Spec.NodeName == "" {
+		if owner == nil || owner.Kind != "Deployment" {
 			continue
 		}
-		delete(waiting, owner.UID) // one at a time
+		d := of[owner.UID]
+		if d == nil {
+			d = &deployment{}
+			of[owner.UID] = d
+		}
+		switch {
+		case p.DeletionTimestamp != nil:
+			d.leaving = true
+		case p.Annotations[authorityAnnotation] == r.mark:
+			d.waiting = d.waiting || withoutNode(p)
+		case p.Spec.NodeName != "":
+			d.old = p
+		}
+	}
+	for _, d := range of {
+		if !d.waiting || d.leaving || d.old == nil {
+			continue
+		}
+		p := d.old
 		say("evicting Pod %s/%s: no node has room for the Pod in its place", p.Namespace, p.Name)
 		eviction := &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name}}
 		err := r.workload.SubResource("eviction").Create(ctx, p, eviction)

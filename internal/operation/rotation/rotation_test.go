@@ -77,9 +77,10 @@ func TestPasses(t *testing.T) {
 		}{
 			{name: "accept", change: pass{change: acceptNew}, issuing: [2][]byte{a.talos.old, a.kubernetes.old},
 				accepted: [2][][]byte{{a.talos.new.Crt}, {a.kubernetes.new.Crt}}},
-			{name: "issue", change: pass{change: issueWithNew}, issuing: [2][]byte{a.talos.new.Crt, a.kubernetes.new.Crt},
+			{name: "issue", change: pass{change: issueWithNew},
+				issuing:  [2][]byte{a.talos.new.Crt, a.kubernetes.new.Crt},
 				accepted: [2][][]byte{{a.talos.old}, {a.kubernetes.old}}},
-			{name: "drop", change: pass{change: dropOld}, issuing: [2][]byte{a.talos.new.Crt, a.kubernetes.new.Crt}},
+			{name: "drop", change: pass{change: replaceOld}, issuing: [2][]byte{a.talos.new.Crt, a.kubernetes.new.Crt}},
 		} {
 			wanted, err := step.change.changed(a, is, plane)
 			if err != nil || wanted == nil {
@@ -133,7 +134,7 @@ func TestAServerThatCameLater(t *testing.T) {
 	}
 	a := authorities{talos: newAuthority(t), kubernetes: newAuthority(t)}
 	a.talos.old, a.kubernetes.old = bundle.Certs.OS.Crt, bundle.Certs.K8s.Crt
-	wanted, err := pass{change: dropOld}.changed(a, is, true)
+	wanted, err := pass{change: replaceOld}.changed(a, is, true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -197,9 +198,11 @@ func TestBundle(t *testing.T) {
 func TestFilesOfTheStateFolder(t *testing.T) {
 	a := newAuthority(t)
 	kubeconfig, err := clientcmd.Write(clientcmdapi.Config{CurrentContext: "a",
-		Contexts:  map[string]*clientcmdapi.Context{"a": {Cluster: "c", AuthInfo: "u"}},
-		Clusters:  map[string]*clientcmdapi.Cluster{"c": {Server: "https://127.0.0.9", CertificateAuthorityData: a.old}},
-		AuthInfos: map[string]*clientcmdapi.AuthInfo{"u": {ClientCertificateData: a.oldClient.Crt, ClientKeyData: a.oldClient.Key}}})
+		Contexts: map[string]*clientcmdapi.Context{"a": {Cluster: "c", AuthInfo: "u"}},
+		Clusters: map[string]*clientcmdapi.Cluster{"c": {Server: "https://127.0.0.9",
+			CertificateAuthorityData: a.old}},
+		AuthInfos: map[string]*clientcmdapi.AuthInfo{"u": {ClientCertificateData: a.oldClient.Crt,
+			ClientKeyData: a.oldClient.Key}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -250,7 +253,8 @@ func apiServer(t *testing.T, issuer pair, accepted []byte) *httptest.Server {
 		t.Fatal(err)
 	}
 	serving, err := xcrypto.NewKeyPair(ca, xcrypto.IPAddresses([]net.IP{net.IPv4(127, 0, 0, 1)}),
-		xcrypto.NotAfter(time.Now().Add(time.Hour)), xcrypto.ExtKeyUsage([]x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}))
+		xcrypto.NotAfter(time.Now().Add(time.Hour)),
+		xcrypto.ExtKeyUsage([]x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -288,7 +292,8 @@ func TestProbe(t *testing.T) {
 		want   [3]bool // accepts, issues, refuses
 	}{
 		"before": {before, [3]bool{false, false, false}}, "accepts both": {both, [3]bool{true, false, false}},
-		"issues with the new": {issued, [3]bool{true, true, false}}, "has dropped the old": {dropped, [3]bool{true, true, true}},
+		"issues with the new": {issued, [3]bool{true, true, false}},
+		"has dropped the old": {dropped, [3]bool{true, true, true}},
 	} {
 		for i, p := range []probe{accepts, issues, refuses} {
 			found, err := endpoint{}.look(t.Context(), one.server.URL, p, 2)
@@ -303,5 +308,16 @@ func TestProbe(t *testing.T) {
 	dropped.Close()
 	if _, err := (endpoint{}).look(t.Context(), dropped.URL, accepts, 1); err == nil {
 		t.Error("silence is an answer")
+	}
+}
+
+func TestWithoutCertificate(t *testing.T) {
+	a, other := newAuthority(t), newAuthority(t)
+	all := slices.Concat(a.old, other.new.Crt, a.new.Crt)
+	if kept := withoutCertificate(all, a.old); !bytes.Equal(kept, slices.Concat(other.new.Crt, a.new.Crt)) {
+		t.Errorf("kept:\n%s", kept)
+	}
+	if kept := withoutCertificate(all, other.old); !bytes.Equal(kept, all) {
+		t.Errorf("of one that is not there, kept:\n%s", kept)
 	}
 }

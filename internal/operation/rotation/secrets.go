@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"time"
 
+	"github.com/siderolabs/talos/pkg/machinery/config/configloader"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -14,13 +16,15 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/client/talos"
+	"github.com/slipway-k8s/slipway/internal/cluster/capi"
+	"github.com/slipway-k8s/slipway/internal/cluster/wait"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
 // writeAccess gives the files in the state folder certificates of the new authorities, and has them trust both: they
 // open the cluster at any moment of the rest of the rotation.
-func (in inputs) writeAccess(ctx context.Context, say flow.Say) (Made, error) {
-	_, a, err := in.opened(ctx, say)
+func (in inputs) writeAccess(ctx context.Context, say flow.Say, made Made) (Made, error) {
+	_, a, err := in.opened(ctx, say, made)
 	if err != nil {
 		return Made{}, err
 	}
@@ -33,7 +37,9 @@ func (in inputs) writeFiles(a authorities, talosTrust, kubernetesTrust []byte) e
 		name string
 		new  func([]byte) ([]byte, error)
 	}{
-		{platform.Talosconfig, func(is []byte) ([]byte, error) { return talosconfigWith(is, talosTrust, a.talos.newClient) }},
+		{platform.Talosconfig, func(is []byte) ([]byte, error) {
+			return talosconfigWith(is, talosTrust, a.talos.newClient)
+		}},
 		{platform.Kubeconfig, func(is []byte) ([]byte, error) {
 			return kubeconfigWith(is, kubernetesTrust, a.kubernetes.newClient)
 		}},
@@ -120,18 +126,29 @@ const (
 	talosconfigKey    = "talosconfig"
 )
 
-// replaceSecrets has Cluster API use the new authorities: CABPT takes those of new servers from one Secret, CACPPT signs
-// kubeconfigs with another. The two that they make from these are written here, too: in a cluster that manages itself
-// the controllers do not trust its API again before they are restarted.
-func (in inputs) replaceSecrets(ctx context.Context, say flow.Say) (Made, error) {
-	c, a, err := in.opened(ctx, say)
+// replaceSecrets has Cluster API use the new authorities: CABPT takes those of new servers from one Secret, CACPPT
+// signs kubeconfigs with another. The two that they make from these are written here, too: in a cluster that manages
+// itself the controllers do not trust its API again before they are restarted.
+func (in inputs) replaceSecrets(ctx context.Context, say flow.Say, made Made) (Made, error) {
+	c, a, err := in.opened(ctx, say, made)
 	if err != nil {
 		return Made{}, err
 	}
 	return a.made(), in.ensureSecrets(ctx, say, c.manager, a)
 }
 
+// secretsWithin is how long the Secrets are tried to be changed: their controllers change them, too.
+const secretsWithin = time.Minute
+
+// ensureSecrets changes those that do not have the new authorities.
 func (in inputs) ensureSecrets(ctx context.Context, say flow.Say, manager *kube.Cluster, a authorities) error {
+	w := wait.Wait{What: "the Secrets of Cluster API", Within: secretsWithin}
+	return w.Until(ctx, say, func(ctx context.Context) (string, error) {
+		return "", in.changeSecrets(ctx, say, manager, a)
+	})
+}
+
+func (in inputs) changeSecrets(ctx context.Context, say flow.Say, manager *kube.Cluster, a authorities) error {
 	b, err := in.readBundle(ctx, manager)
 	if err != nil {
 		return err
@@ -155,8 +172,8 @@ func (in inputs) ensureSecrets(ctx context.Context, say flow.Say, manager *kube.
 			if same(is[corev1.TLSCertKey], a.kubernetes.new.Crt) {
 				return nil, nil
 			}
-			return map[string][]byte{corev1.TLSCertKey: a.kubernetes.new.Crt, corev1.TLSPrivateKeyKey: a.kubernetes.new.Key},
-				nil
+			return map[string][]byte{corev1.TLSCertKey: a.kubernetes.new.Crt,
+				corev1.TLSPrivateKeyKey: a.kubernetes.new.Key}, nil
 		}},
 		{kubeconfigSuffix, func(is map[string][]byte) (map[string][]byte, error) {
 			if same(trustOf(is[kubeconfigKey]), a.kubernetes.new.Crt) {
@@ -191,7 +208,7 @@ func (in inputs) ensureSecrets(ctx context.Context, say flow.Say, manager *kube.
 			return err
 		}
 	}
-	return nil
+	return in.ensureBootstrapData(ctx, say, manager, a)
 }
 
 // patch changes keys of a Secret, unless somebody else changed it meanwhile.
@@ -205,6 +222,49 @@ func (in inputs) patch(ctx context.Context, say flow.Say, manager *kube.Cluster,
 	with := client.MergeFromWithOptions(secret, client.MergeFromWithOptimisticLock{})
 	if err := manager.Patch(ctx, changed, with); err != nil {
 		return fmt.Errorf("give Secret %s/%s the new authority: %w", secret.Namespace, secret.Name, err)
+	}
+	return nil
+}
+
+// bootstrapDataKey is the key of the machine configuration in the Secret of a Machine.
+const bootstrapDataKey = "value"
+
+// ensureBootstrapData gives the machine configurations that servers were made with the new authorities: CAPH makes a
+// server that has vanished again from them, and CABPT writes them once. They have the keys of the authorities, too.
+func (in inputs) ensureBootstrapData(ctx context.Context, say flow.Say, manager *kube.Cluster, a authorities) error {
+	machines, err := capi.List(ctx, manager, in.cfg.Namespace, capi.MachineKind, in.cfg.ClusterName)
+	if err != nil {
+		return err
+	}
+	for i := range machines {
+		name := capi.Text(&machines[i], "spec", "bootstrap", "dataSecretName")
+		if name == "" {
+			continue
+		}
+		secret := &corev1.Secret{}
+		err := manager.Get(ctx, client.ObjectKey{Namespace: in.cfg.Namespace, Name: name}, secret)
+		if kube.Absent(err) {
+			continue // it is deleted with its Machine
+		}
+		if err != nil {
+			return fmt.Errorf("read Secret %s/%s: %w", in.cfg.Namespace, name, err)
+		}
+		is, err := configloader.NewFromBytes(secret.Data[bootstrapDataKey])
+		if err != nil { // not the error itself, which may quote a key
+			return fmt.Errorf("the key %s of Secret %s/%s is not a machine configuration", bootstrapDataKey,
+				in.cfg.Namespace, name)
+		}
+		_, controlPlane := machines[i].GetLabels()[capi.ControlPlaneLabel]
+		wanted, err := pass{change: replaceOld}.changed(a, is, controlPlane)
+		if err != nil {
+			return fmt.Errorf("the machine configuration in Secret %s/%s: %w", in.cfg.Namespace, name, err)
+		}
+		if wanted == nil {
+			continue
+		}
+		if err := in.patch(ctx, say, manager, secret, map[string][]byte{bootstrapDataKey: wanted}); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	xcrypto "github.com/siderolabs/crypto/x509"
 	"github.com/siderolabs/talos/pkg/machinery/config"
@@ -16,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/client/hetzner"
 	"github.com/slipway-k8s/slipway/internal/client/talos"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/cluster/etcdview"
@@ -37,48 +39,63 @@ type server struct {
 
 // pass is what every server is to have in its machine configuration, and how its effect is seen.
 type pass struct {
-	doing string // "to accept the new authorities"
-	// workersFirst is the order in which no kubelet is refused for longer than its own server takes: a kubelet gets a
-	// certificate of the new authority when its server drops the old one, and each kube-apiserver then refuses the others.
+	doing  string // "to accept the new authorities"
+	change func(authorities, *v1alpha1.Config, bool)
+	// workersFirst changes the workers before the control plane.
 	workersFirst bool
-	change       func(authorities, *v1alpha1.Config, bool)
-	seen         func(authorities) probe // of a kube-apiserver that has it
+	// seen is how a kube-apiserver answers that has it; nil: it concerns the Talos API alone, and restarts nothing.
+	seen func(authorities) probe
 }
 
-// accept has every server accept both.
-func (in inputs) accept(ctx context.Context, say flow.Say) (Servers, error) {
-	return in.pass(ctx, say, pass{
+// accept has every server accept both, with Cluster API paused from now on.
+func (in inputs) accept(ctx context.Context, say flow.Say, made Made) (Servers, error) {
+	c, _, err := in.opened(ctx, say, made)
+	if err != nil {
+		return Servers{}, err
+	}
+	if err := in.pause(ctx, say, c.manager); err != nil {
+		return Servers{}, err
+	}
+	return in.pass(ctx, say, made, pass{
 		doing:  "to accept the new authorities",
 		change: acceptNew,
 		seen: func(a authorities) probe {
 			return probe{roots: a.kubernetes.both(), client: a.kubernetes.newClient, accepted: true}
 		},
-	}, in.awaitWhole)
+	})
 }
 
 // issue has every server issue with the new ones.
-func (in inputs) issue(ctx context.Context, say flow.Say) (Servers, error) {
-	return in.pass(ctx, say, pass{
+func (in inputs) issue(ctx context.Context, say flow.Say, made Made) (Servers, error) {
+	return in.pass(ctx, say, made, pass{
 		doing:  "to issue with the new authorities",
 		change: issueWithNew,
 		seen: func(a authorities) probe {
 			return probe{roots: a.kubernetes.both(), client: a.kubernetes.newClient, accepted: true,
 				issuer: a.kubernetes.new.Crt}
 		},
-	}, in.awaitWhole)
+	})
 }
 
-// drop has every server accept the new ones alone. It does not wait for every node first: one that was cut off between
-// two servers may have left a kubelet with a certificate that only some accept.
-func (in inputs) drop(ctx context.Context, say flow.Say) (Servers, error) {
-	return in.pass(ctx, say, pass{
-		doing:        "to accept the new authorities alone",
+// dropKubernetes has every server accept the new authority of the Kubernetes API alone. A kubelet gets a certificate of
+// the new one when its own server drops the old one, and each kube-apiserver that has dropped it refuses the others: so
+// the workers come first.
+func (in inputs) dropKubernetes(ctx context.Context, say flow.Say, made Made) (Servers, error) {
+	return in.pass(ctx, say, made, pass{
+		doing:        "to accept the new authority of the Kubernetes API alone",
+		change:       dropOldKubernetes,
 		workersFirst: true,
-		change:       dropOld,
 		seen: func(a authorities) probe {
 			return probe{roots: a.kubernetes.both(), client: a.kubernetes.oldClient}
 		},
-	}, func(context.Context, flow.Say, clusters) error { return nil })
+	})
+}
+
+// dropTalos has every server accept the new authority of the Talos API alone. A worker is told by the control plane
+// which ones it accepts, when its own configuration changes (Talos v1.13, secrets/api.go, generateWorker): so the control
+// plane comes first.
+func (in inputs) dropTalos(ctx context.Context, say flow.Say, made Made) (Servers, error) {
+	return in.pass(ctx, say, made, pass{doing: "to accept the new authority of the Talos API alone", change: dropOldTalos})
 }
 
 // acceptNew adds the new authorities to those that a server accepts.
@@ -116,12 +133,21 @@ func issuing(a authority, is *pair, accepted []*xcrypto.PEMEncodedCertificate,
 	return wanted, without(accepted, a.new.Crt)
 }
 
-// dropOld removes the old authorities from those that a server accepts.
-func dropOld(a authorities, c *v1alpha1.Config, controlPlane bool) {
-	issueWithNew(a, c, controlPlane) // one that was made from the old bundle in the middle of the rotation
-	machine, cluster := c.MachineConfig, c.ClusterConfig
-	machine.MachineAcceptedCAs = without(machine.MachineAcceptedCAs, a.talos.old)
-	cluster.ClusterAcceptedCAs = without(cluster.ClusterAcceptedCAs, a.kubernetes.old)
+// dropOldKubernetes removes the old authority of the Kubernetes API from those that a server accepts.
+func dropOldKubernetes(a authorities, c *v1alpha1.Config, _ bool) {
+	c.ClusterConfig.ClusterAcceptedCAs = without(c.ClusterConfig.ClusterAcceptedCAs, a.kubernetes.old)
+}
+
+// dropOldTalos removes the old authority of the Talos API from those that a server accepts.
+func dropOldTalos(a authorities, c *v1alpha1.Config, _ bool) {
+	c.MachineConfig.MachineAcceptedCAs = without(c.MachineConfig.MachineAcceptedCAs, a.talos.old)
+}
+
+// replaceOld is all passes at once, for a configuration that no server runs with yet.
+func replaceOld(a authorities, c *v1alpha1.Config, controlPlane bool) {
+	issueWithNew(a, c, controlPlane)
+	dropOldKubernetes(a, c, controlPlane)
+	dropOldTalos(a, c, controlPlane)
 }
 
 func same(a, b []byte) bool { return bytes.Equal(bytes.TrimSpace(a), bytes.TrimSpace(b)) }
@@ -134,7 +160,9 @@ func with(all []*xcrypto.PEMEncodedCertificate, cert []byte) []*xcrypto.PEMEncod
 }
 
 func without(all []*xcrypto.PEMEncodedCertificate, cert []byte) []*xcrypto.PEMEncodedCertificate {
-	return slices.DeleteFunc(slices.Clone(all), func(c *xcrypto.PEMEncodedCertificate) bool { return same(c.Crt, cert) })
+	return slices.DeleteFunc(slices.Clone(all), func(c *xcrypto.PEMEncodedCertificate) bool {
+		return same(c.Crt, cert)
+	})
 }
 
 // changed is a machine configuration with the change of a pass; nil: it has that already.
@@ -163,102 +191,93 @@ func (p pass) changed(a authorities, is config.Provider, controlPlane bool) ([]b
 	return after, nil
 }
 
-// pass changes one server after another, until none is left that lacks it: Cluster API may have made one meanwhile.
-func (in inputs) pass(ctx context.Context, say flow.Say, p pass,
-	begin func(context.Context, flow.Say, clusters) error) (Servers, error) {
-	c, a, err := in.opened(ctx, say)
+// pass changes one server after another.
+func (in inputs) pass(ctx context.Context, say flow.Say, made Made, p pass) (Servers, error) {
+	c, a, err := in.opened(ctx, say, made)
 	if err != nil {
 		return Servers{}, err
 	}
-	if err := begin(ctx, say, c); err != nil {
+	all, err := in.listServers(ctx, say, c)
+	if err != nil {
 		return Servers{}, err
 	}
-	for {
-		all, err := in.listServers(ctx, c)
-		if err != nil {
-			return Servers{}, err
-		}
-		if p.workersFirst {
-			slices.Reverse(all)
-		}
-		changed, err := in.changeAll(ctx, say, c, a, p, all)
-		if err != nil || !changed {
-			return Servers{Names: names(all)}, err
-		}
+	if p.workersFirst {
+		slices.Reverse(all)
 	}
-}
-
-func names(all []server) (found []string) {
-	for _, s := range all {
-		found = append(found, s.name)
-	}
-	slices.Sort(found)
-	return found
-}
-
-// changeAll changes the servers that lack it, and tells whether there was one.
-func (in inputs) changeAll(ctx context.Context, say flow.Say, c clusters, a authorities, p pass,
-	all []server) (changed bool, err error) {
-	of := progress{}
-	for _, s := range all {
-		if s.controlPlane {
-			of.planes++
-		}
-	}
+	of := progress{planes: planesOf(all)}
 	if of.seen, err = in.expected(ctx, of.planes); err != nil {
-		return false, err
+		return Servers{}, err
 	}
+	var out Servers
 	for i, s := range all {
 		if s.controlPlane { // also after a run that was killed right after it had changed a server
-			if err := in.awaitPlane(ctx, say, c, p.seen(a), of); err != nil {
-				return changed, err
+			if err := in.awaitPlane(ctx, say, c, a, p, of); err != nil {
+				return Servers{}, err
 			}
 			of.done++
 		}
-		since, err := renewal(ctx, c.workload, s)
+		before, err := in.change(ctx, say, c, a, p, s)
 		if err != nil {
-			return changed, err
+			return Servers{}, fmt.Errorf("change server %s %s: %w", s.name, p.doing, err)
 		}
-		applied, err := in.change(ctx, say, a, p, s)
-		if err != nil {
-			return changed, fmt.Errorf("change server %s %s: %w", s.name, p.doing, err)
-		}
-		if !applied {
+		out.Names = append(out.Names, s.name)
+		if before == nil {
 			continue
 		}
-		changed = true
-		if err := in.settle(ctx, say, c, p.seen(a), s, since, of); err != nil {
-			return changed, err
+		if err := in.settle(ctx, say, c, a, p, s, *before, of); err != nil {
+			return Servers{}, err
 		}
 		say("%d of %d servers were changed %s", i+1, len(all), p.doing)
 	}
-	return changed, nil
+	return out, nil
 }
 
-// change gives a server its machine configuration with the change, unless it has that.
-func (in inputs) change(ctx context.Context, say flow.Say, a authorities, p pass, s server) (applied bool, err error) {
-	err = wait.Wait{What: "the Talos of server " + s.name, Within: in.cfg.ControlPlaneTimeout.D()}.Until(ctx, say,
-		func(ctx context.Context) (string, error) {
-			t, err := in.talos()
-			if err != nil {
-				return "", wait.Final(err)
-			}
-			is, route, err := readConfig(ctx, t, s)
-			if err != nil {
-				return "", err
-			}
-			wanted, err := p.changed(a, is, s.controlPlane)
-			if err != nil || wanted == nil {
-				return "", err
-			}
-			say("changing server %s %s", s.name, p.doing)
-			if err := t.ApplyMachineConfig(ctx, route, wanted); err != nil {
-				return "", refusal(err)
-			}
-			applied = true
-			return "", nil
-		})
-	return applied, err
+func planesOf(all []server) (n int) {
+	for _, s := range all {
+		if s.controlPlane {
+			n++
+		}
+	}
+	return n
+}
+
+// was is what a server's node was before the server was changed.
+type was struct {
+	ready   bool
+	kubelet time.Time // when its kubelet started
+}
+
+// change gives a server its machine configuration with the change. It returns how its node was before; nil: the server
+// has the change already.
+func (in inputs) change(ctx context.Context, say flow.Say, c clusters, a authorities, p pass,
+	s server) (before *was, err error) {
+	err = wait.Wait{What: "the Talos of server " + s.name, Within: in.cfg.ControlPlaneTimeout.D(),
+		Each: time.Minute}.Until(ctx, say, func(ctx context.Context) (string, error) {
+		t, err := in.talos()
+		if err != nil {
+			return "", wait.Final(err)
+		}
+		is, route, err := readConfig(ctx, t, s)
+		if err != nil {
+			return "", err
+		}
+		wanted, err := p.changed(a, is, s.controlPlane)
+		if err != nil || wanted == nil {
+			return "", err
+		}
+		kubelet, err := t.Service(ctx, route, kubeletService)
+		if err != nil {
+			return "", err
+		}
+		lacks, err := unreadyNode(ctx, c.workload, s)
+		if err != nil {
+			return "", err
+		}
+		say("changing server %s %s", s.name, p.doing)
+		before = &was{ready: lacks == "", kubelet: kubelet.Started} // also where the answer is lost
+		return "", refusal(t.ApplyMachineConfig(ctx, route, wanted))
+	})
+	return before, err
 }
 
 // refusal is an error of Talos after which asking again is of no use, or the error as it is.
@@ -296,29 +315,47 @@ func readConfig(ctx context.Context, t talos.Client, s server) (config.Provider,
 	return nil, talos.Route{}, failed
 }
 
-// listServers are the servers of all Machines, those of the control plane first, each group by name.
-func (in inputs) listServers(ctx context.Context, c clusters) ([]server, error) {
+// balancer is the address that the talosconfig in the state folder leads to; empty: it has none.
+func (in inputs) balancer() (string, error) {
+	config, err := in.tools.Files.Read(platform.Talosconfig)
+	if err != nil {
+		return "", fmt.Errorf("read talosconfig: %w", err)
+	}
+	credentials, err := talos.Parse(config)
+	if err != nil {
+		return "", fmt.Errorf("%s is not used: %w", in.tools.Files.Path(platform.Talosconfig), err)
+	}
+	if endpoints, _ := credentials.Targets(); len(endpoints) > 0 {
+		return endpoints[0], nil
+	}
+	return "", nil
+}
+
+// listServers are the servers of all Machines, those of the control plane first, each group by name. It leaves those out
+// that are not at Hetzner any more: in the place of one CAPH makes another, with the new authorities.
+func (in inputs) listServers(ctx context.Context, say flow.Say, c clusters) ([]server, error) {
 	machines, err := capi.List(ctx, c.manager, in.cfg.Namespace, capi.MachineKind, in.cfg.ClusterName)
 	if err != nil {
 		return nil, err
 	}
-	config, err := in.tools.Files.Read(platform.Talosconfig)
+	there, err := hetzner.Servers(ctx, in.tools.Hetzner, in.cfg.ClusterName)
 	if err != nil {
-		return nil, fmt.Errorf("read talosconfig: %w", err)
+		return nil, err
 	}
-	credentials, err := talos.Parse(config)
+	balancer, err := in.balancer()
 	if err != nil {
-		return nil, fmt.Errorf("%s is not used: %w", in.tools.Files.Path(platform.Talosconfig), err)
-	}
-	balancer := ""
-	if endpoints, _ := credentials.Targets(); len(endpoints) > 0 {
-		balancer = endpoints[0]
+		return nil, err
 	}
 	var all []server
 	for i := range machines {
 		m := &machines[i]
+		name := capi.ServerOf(m)
+		if !slices.ContainsFunc(there, func(s hetzner.Server) bool { return s.Name == name }) {
+			say("server %s of Machine %s is not at Hetzner: it is left out", name, m.GetName())
+			continue
+		}
 		_, controlPlane := m.GetLabels()[capi.ControlPlaneLabel]
-		all = append(all, server{name: capi.ServerOf(m), node: nodeOf(m), controlPlane: controlPlane,
+		all = append(all, server{name: name, node: nodeOf(m), controlPlane: controlPlane,
 			routes: etcdview.RoutesOf(m, balancer)})
 	}
 	slices.SortFunc(all, func(a, b server) int {

@@ -8,12 +8,14 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/client/hetzner"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
+	"github.com/slipway-k8s/slipway/internal/client/talos"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/cluster/etcdview"
 	"github.com/slipway-k8s/slipway/internal/cluster/rollout"
@@ -41,13 +43,14 @@ func (in inputs) awaitWhole(ctx context.Context, say flow.Say, c clusters) error
 		}
 		lacks = append(lacks, ofWorkers.Missing(in.cfg.NetworkCIDR)...)
 		if foreign := withoutMachine(state.Nodes, state.Machines); foreign != "" {
-			return "", wait.Final(fmt.Errorf("%s: it would not get the new authorities, and not answer any more; remove it, "+
-				"or rotate by hand", foreign))
+			return "", wait.Final(fmt.Errorf("%s: it would not get the new authorities, and not answer any more; "+
+				"remove it, or rotate by hand", foreign))
 		}
 		if len(lacks) > 0 {
 			return wait.Sentences(lacks...), nil
 		}
-		return in.etcdLacks(ctx, c)
+		etcd, servers, err := in.askEtcd(ctx, c)
+		return etcd.Differs(servers), err
 	})
 }
 
@@ -73,55 +76,75 @@ func nodeOf(m *unstructured.Unstructured) string {
 	return capi.ServerOf(m)
 }
 
-// etcdLacks says which member of etcd is missing or unwell.
-func (in inputs) etcdLacks(ctx context.Context, c clusters) (string, error) {
+// kubeletService is the name of the kubelet among Talos's services.
+const kubeletService = "kubelet"
+
+// askEtcd asks all members of the control plane's etcd.
+func (in inputs) askEtcd(ctx context.Context, c clusters) (view etcdview.View, servers []string, err error) {
 	t, err := in.talos()
 	if err != nil {
-		return "", err
+		return view, nil, err
+	}
+	balancer, err := in.balancer()
+	if err != nil {
+		return view, nil, err
 	}
 	machines, err := capi.List(ctx, c.manager, in.cfg.Namespace, capi.MachineKind, in.cfg.ClusterName)
 	if err != nil {
-		return "", err
+		return view, nil, err
 	}
 	planes := capi.ControlPlaneMachines(machines)
-	etcd, err := etcdview.AskMembers(ctx, t, planes)
-	if err != nil {
-		return "", err
-	}
-	return etcd.Differs(capi.ServersOf(planes)), nil
+	view, err = etcdview.AskMembers(ctx, t, planes, balancer)
+	return view, capi.ServersOf(planes), err
 }
 
-// renewal is when the kubelet of a server last renewed its lease; zero: it has none.
-func renewal(ctx context.Context, workload *kube.Cluster, s server) (time.Time, error) {
-	lease := &coordinationv1.Lease{}
-	err := workload.Get(ctx, client.ObjectKey{Namespace: corev1.NamespaceNodeLease, Name: s.node}, lease)
-	if kube.Absent(err) {
-		return time.Time{}, nil
-	}
-	if err != nil {
-		return time.Time{}, fmt.Errorf("read the lease of node %s: %w", s.node, err)
-	}
-	if lease.Spec.RenewTime == nil {
-		return time.Time{}, nil
-	}
-	return lease.Spec.RenewTime.Time, nil
-}
-
-// nodeLacks says why the node of a server does not count as working: it is not Ready, or its kubelet has not reported
-// since.
-func nodeLacks(ctx context.Context, workload *kube.Cluster, s server, since time.Time) (string, error) {
+// unreadyNode says why the node of a server is not Ready; empty: it is.
+func unreadyNode(ctx context.Context, workload *kube.Cluster, s server) (string, error) {
 	node := &corev1.Node{}
-	if err := workload.Get(ctx, client.ObjectKey{Name: s.node}, node); err != nil {
+	err := workload.Get(ctx, client.ObjectKey{Name: s.node}, node)
+	if kube.Absent(err) {
+		return "node " + s.node + " does not exist", nil
+	}
+	if err != nil {
 		return "", fmt.Errorf("read node %s: %w", s.node, err)
 	}
 	if ready, why := situation.NodeReady(node); !ready {
 		return fmt.Sprintf("node %s is not Ready (%s)", s.node, why), nil
 	}
-	is, err := renewal(ctx, workload, s)
-	if err != nil || !is.Equal(since) {
+	return "", nil
+}
+
+// kubeletLacks says why the kubelet of a server does not count as restarted: Talos has not, or it has not reported since
+// then. Both times are by the server's clock.
+func (in inputs) kubeletLacks(ctx context.Context, c clusters, s server, before time.Time) (string, error) {
+	t, err := in.talos()
+	if err != nil {
 		return "", err
 	}
-	return "the kubelet of node " + s.node + " has not reported since its server was changed", nil
+	var is talos.Service
+	for _, route := range s.routes {
+		asking, cancel := context.WithTimeout(ctx, etcdview.AskWithin)
+		is, err = t.Service(asking, route, kubeletService)
+		cancel()
+		if err == nil {
+			break
+		}
+	}
+	switch {
+	case err != nil:
+		return "", err
+	case !is.Healthy || !is.Started.After(before):
+		return "Talos is restarting the kubelet of " + s.name, nil
+	}
+	lease := &coordinationv1.Lease{}
+	err = c.workload.Get(ctx, client.ObjectKey{Namespace: corev1.NamespaceNodeLease, Name: s.node}, lease)
+	if err != nil && !kube.Absent(err) {
+		return "", fmt.Errorf("read the lease of node %s: %w", s.node, err)
+	}
+	if renewed := lease.Spec.RenewTime; renewed == nil || renewed.Before(&metav1.MicroTime{Time: is.Started}) {
+		return "the kubelet of node " + s.node + " has not reported since it was restarted", nil
+	}
+	return unreadyNode(ctx, c.workload, s)
 }
 
 // progress is how far a pass has come with the control plane.
@@ -171,31 +194,42 @@ func (in inputs) apiLacks(ctx context.Context, c clusters, p probe, of progress)
 }
 
 // awaitPlane waits until the control plane is as it is to be once so many of its servers were changed.
-func (in inputs) awaitPlane(ctx context.Context, say flow.Say, c clusters, p probe, of progress) error {
+func (in inputs) awaitPlane(ctx context.Context, say flow.Say, c clusters, a authorities, p pass, of progress) error {
 	w := wait.Wait{What: "the control plane to work before its next server is changed",
-		Within: in.cfg.ControlPlaneTimeout.D()}
-	return w.Until(ctx, say, func(ctx context.Context) (string, error) { return in.planeLacks(ctx, c, p, of) })
+		Within: in.cfg.ControlPlaneTimeout.D(), Each: time.Minute}
+	return w.Until(ctx, say, func(ctx context.Context) (string, error) { return in.planeLacks(ctx, c, a, p, of) })
 }
 
-func (in inputs) planeLacks(ctx context.Context, c clusters, p probe, of progress) (string, error) {
-	etcd, err := in.etcdLacks(ctx, c)
-	if err != nil || etcd != "" {
-		return etcd, err
+// planeLacks says what keeps the control plane from losing one of its servers for a moment.
+func (in inputs) planeLacks(ctx context.Context, c clusters, a authorities, p pass, of progress) (string, error) {
+	etcd, _, err := in.askEtcd(ctx, c)
+	if err != nil {
+		return "", err
 	}
-	return in.apiLacks(ctx, c, p, of)
+	if len(etcd.Healthy()) <= len(etcd.Voters())/2 {
+		return "etcd: " + etcd.String(), nil
+	}
+	if p.seen == nil {
+		return "", nil
+	}
+	return in.apiLacks(ctx, c, p.seen(a), of)
 }
 
-// settle waits until a server that was changed works again: its kubelet has reported since, its node is Ready, and, of
-// the control plane, etcd is whole and so many kube-apiservers show the change.
-func (in inputs) settle(ctx context.Context, say flow.Say, c clusters, p probe, s server, since time.Time,
+// settle waits until a server that was changed works again: its kubelet has been restarted, its node is as Ready as it
+// was, and, of the control plane, so many kube-apiservers show the change.
+func (in inputs) settle(ctx context.Context, say flow.Say, c clusters, a authorities, p pass, s server, before was,
 	of progress) error {
 	w := wait.Wait{What: fmt.Sprintf("server %s after its change", s.name), Within: in.cfg.ControlPlaneTimeout.D(),
-		Explain: in.observer.Obstacles(c.manager, situation.WatchedOf(in.cfg))}
+		Each: time.Minute}
 	return w.Until(ctx, say, func(ctx context.Context) (string, error) {
-		lacks, err := nodeLacks(ctx, c.workload, s, since)
-		if err != nil || lacks != "" || !s.controlPlane {
-			return lacks, err
+		if p.seen != nil && before.ready {
+			if lacks, err := in.kubeletLacks(ctx, c, s, before.kubelet); err != nil || lacks != "" {
+				return lacks, err
+			}
 		}
-		return in.planeLacks(ctx, c, p, of)
+		if !s.controlPlane {
+			return "", nil
+		}
+		return in.planeLacks(ctx, c, a, p, of)
 	})
 }

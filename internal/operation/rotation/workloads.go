@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 )
@@ -22,7 +23,7 @@ const rootCA, rootCAKey = "kube-root-ca.crt", "ca.crt"
 type clients struct {
 	workloads []kube.Workload // that can be restarted, in the order in which they are
 	unready   []kube.Workload // of them, that are not ready
-	left      []string        // Pods of nothing that can be restarted, as "namespace/name"
+	left      []string        // what is to be restarted by hand, as "namespace/name"
 }
 
 func findClients(ctx context.Context, workload *kube.Cluster) (found clients, err error) {
@@ -45,7 +46,8 @@ func findClients(ctx context.Context, workload *kube.Cluster) (found clients, er
 			found.left = append(found.left, p.Namespace+"/"+p.Name)
 		case owner.Kind == "Job": // ends by itself, and is repeated where it fails
 		case slices.Contains([]string{"Deployment", "DaemonSet", "StatefulSet"}, owner.Kind):
-			found.workloads = append(found.workloads, kube.Workload{Kind: owner.Kind, Namespace: p.Namespace, Name: owner.Name})
+			found.workloads = append(found.workloads, kube.Workload{Kind: owner.Kind, Namespace: p.Namespace,
+				Name: owner.Name})
 		default:
 			found.left = append(found.left, p.Namespace+"/"+p.Name)
 		}
@@ -55,17 +57,55 @@ func findClients(ctx context.Context, workload *kube.Cluster) (found clients, er
 		return strings.Compare(key(a), key(b))
 	})
 	found.workloads = slices.Compact(found.workloads)
-	slices.Sort(found.left)
-	for _, w := range found.workloads {
+	return found, found.sort(ctx, workload)
+}
+
+// sort moves the workloads that Kubernetes does not restart by itself to what is left, and finds those that are not
+// ready.
+func (c *clients) sort(ctx context.Context, workload *kube.Cluster) error {
+	all := c.workloads
+	c.workloads = nil
+	for _, w := range all {
+		o, _ := object(w)
+		if err := workload.Get(ctx, client.ObjectKey{Namespace: w.Namespace, Name: w.Name}, o); kube.Absent(err) {
+			continue
+		} else if err != nil {
+			return fmt.Errorf("read %s in namespace %s: %w", w, w.Namespace, err)
+		}
+		if why := restartedByHand(o); why != "" {
+			c.left = append(c.left, fmt.Sprintf("%s/%s (%s %s)", w.Namespace, w.Name, w.Kind, why))
+			continue
+		}
+		c.workloads = append(c.workloads, w)
 		lacks, err := workload.Unready(ctx, w)
 		if err != nil {
-			return found, err
+			return err
 		}
 		if lacks != "" {
-			found.unready = append(found.unready, w)
+			c.unready = append(c.unready, w)
 		}
 	}
-	return found, nil
+	slices.Sort(c.left)
+	return nil
+}
+
+// restartedByHand says why another Pod template does not restart a workload; empty: it does.
+func restartedByHand(o client.Object) string {
+	switch o := o.(type) {
+	case *appsv1.Deployment:
+		if o.Spec.Paused {
+			return "is paused"
+		}
+	case *appsv1.DaemonSet:
+		if o.Spec.UpdateStrategy.Type == appsv1.OnDeleteDaemonSetStrategyType {
+			return "is updated OnDelete"
+		}
+	case *appsv1.StatefulSet:
+		if o.Spec.UpdateStrategy.Type == appsv1.OnDeleteStatefulSetStrategyType {
+			return "is updated OnDelete"
+		}
+	}
+	return ""
 }
 
 // owners are those of ReplicaSets, by the UIDs of these.

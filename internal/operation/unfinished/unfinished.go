@@ -61,7 +61,7 @@ func (o Operation) ResumedBy(words []string) bool {
 
 // Pauses tells whether the operation pauses the whole cluster in the cluster that manages it, until it ends.
 func (o Operation) Pauses() bool {
-	return slices.Contains([]string{Pivot, Restore, Readopt, RecoverQuorum}, o.Operation)
+	return slices.Contains([]string{Pivot, Restore, Readopt, RecoverQuorum, RotateCA}, o.Operation)
 }
 
 // String is the operation in one line.

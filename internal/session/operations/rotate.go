@@ -2,12 +2,14 @@ package operations
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strings"
 	"time"
 
+	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/base/usage"
 	"github.com/slipway-k8s/slipway/internal/cluster/records"
-	"github.com/slipway-k8s/slipway/internal/cluster/wait"
 	"github.com/slipway-k8s/slipway/internal/operation/rotation"
 	"github.com/slipway-k8s/slipway/internal/session"
 )
@@ -29,15 +31,24 @@ func RotateCA(ctx context.Context, s *session.Session, ask session.Questions) er
 		return err
 	}
 	folder := records.RotationFiles(s.Tools.Files)
-	if _, err := s.RunGraph(ctx, plan.Graph, folder, plan.All); err != nil {
+	done, err := s.RunGraph(ctx, plan.Graph, folder, plan.All)
+	if err != nil {
+		return err
+	}
+	restarted, _, err := flow.Restore(ctx, done.Journal, plan.Restarted)
+	if err != nil {
 		return err
 	}
 	if err := folder.RemoveFolder(); err != nil {
 		return fmt.Errorf("everything is done, but the record of the rotation cannot be removed: %w", err)
 	}
+	if len(restarted.Left) > 0 {
+		s.Hub.Note("restart it yourself, it uses the Kubernetes API with the old authority: %s",
+			strings.Join(restarted.Left, ", "))
+	}
 	s.Hub.Note("certificates of the old authorities are refused: give users a new kubeconfig and talosconfig")
-	s.Hub.Note("backups from before have the old authorities' keys, and a restore of one brings them back: make one now: %s",
-		s.Caller.Command("backup"))
+	s.Hub.Note("backups from before have the old authorities' keys, and a restore of one brings them back: make one "+
+		"now: %s", s.Caller.Command("backup"))
 	return nil
 }
 
@@ -62,11 +73,23 @@ func agreeToRotate(ctx context.Context, s *session.Session, plan *rotation.Plan,
 	if err != nil {
 		return err
 	}
+	folder := records.RotationFiles(s.Tools.Files)
+	if err := folder.RemoveFolder(); err != nil { // the journal of a run that did not begin
+		return err
+	}
+	if _, err := s.TryGraph(ctx, plan.Graph, folder, plan.Begin); err != nil {
+		return errors.Join(fmt.Errorf("%w\nno server was changed; log: %s", err, s.Files.Log.Name()), folder.RemoveFolder())
+	}
 	return records.Rotation{Cluster: s.Cfg.ClusterName, Began: time.Now().UTC()}.Begin(s.Tools.Files)
 }
 
+// examineWithin is how long all servers may take to say which authorities they have.
+const examineWithin = time.Minute
+
 func examineRotation(ctx context.Context, plan *rotation.Plan) (rotation.Forecast, error) {
-	f, err := wait.Promptly(ctx, plan.Examine)
+	ctx, cancel := context.WithTimeout(ctx, examineWithin)
+	defer cancel()
+	f, err := plan.Examine(ctx)
 	if err != nil {
 		return f, fmt.Errorf("the certificate authorities are not replaced, and nothing was changed: %w", err)
 	}
