@@ -28,8 +28,8 @@ func (c *Credentials) MachineConfig(ctx context.Context, r Route) (is config.Pro
 	return is, withoutQuotes(err)
 }
 
-// withoutQuotes is an error without the lines behind its first one, which may quote a machine configuration: fields that
-// this client does not know, or the difference to another configuration.
+// withoutQuotes is an error without the lines behind its first one, which may quote a machine configuration: fields
+// that this client does not know, or the difference to another configuration.
 func withoutQuotes(err error) error {
 	if err == nil {
 		return nil

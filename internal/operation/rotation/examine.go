@@ -27,8 +27,8 @@ type Forecast struct {
 	Restarted []kube.Workload `json:"restarted"`
 	// Unready are those of them that are not ready: they are restarted, and nothing waits for them.
 	Unready []kube.Workload `json:"unready,omitempty"`
-	// Left is what is not restarted, as "namespace/name": Pods of nothing that would make them again, and workloads that
-	// are updated by hand.
+	// Left is what is not restarted, as "namespace/name": Pods of nothing that would make them again, and workloads
+	// that are updated by hand.
 	Left []string `json:"left,omitempty"`
 }
 
@@ -97,8 +97,8 @@ func (in inputs) examineServers(ctx context.Context, servers []server, known kno
 				return
 			}
 			if field := known.foreign(is.RawV1Alpha1()); field != "" {
-				refusals[i] = fmt.Errorf("server %s has another authority in %s than Cluster API has in Secret %s/%s%s: bring "+
-					"them in line first", s.name, field, in.cfg.Namespace, in.cfg.ClusterName, backup.TalosSecretSuffix)
+				refusals[i] = fmt.Errorf("server %s has another authority in %s than Cluster API has in Secret %s/%s%s: "+
+					"bring them in line first", s.name, field, in.cfg.Namespace, in.cfg.ClusterName, backup.TalosSecretSuffix)
 			}
 		})
 	}
@@ -183,8 +183,9 @@ func (f Forecast) Lines() []string {
 		lines = append(lines, "not ready now, and not waited for after their restart: "+sentence(f.Unready))
 	}
 	if len(f.Left) > 0 {
-		lines = append(lines, "not restarted, as nothing would make it again, or only by hand: "+strings.Join(f.Left, ", ")+
-			". Restart it yourself, after the step restart: it uses the Kubernetes API, and fails at its next new connection")
+		lines = append(lines, "not restarted, as nothing would make it again, or only by hand: "+
+			strings.Join(f.Left, ", ")+". Restart it yourself, after the step restart: it uses the Kubernetes API, and "+
+			"fails at its next new connection")
 	}
 	return append(lines,
 		"not replaced: the authorities of etcd and of the aggregation layer, the key of service account tokens, the "+

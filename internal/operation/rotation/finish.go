@@ -17,16 +17,16 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// finish makes certain that both APIs refuse a certificate of the old authorities, lets Cluster API go on, has the state
-// folder trust the new authorities alone, and deletes the Secret of the rotation.
+// finish makes certain that both APIs refuse a certificate of the old authorities, lets Cluster API go on, has the
+// state folder trust the new authorities alone, and deletes the Secret of the rotation.
 func (in inputs) finish(ctx context.Context, say flow.Say, made Made) (Made, error) {
 	c, err := in.open(ctx, say)
 	if err != nil {
 		return Made{}, err
 	}
 	if _, err := in.readAuthorities(ctx, c.manager); kube.Absent(err) {
-		// The run before this one was killed after it had deleted the Secret, as the last of all; or another state folder
-		// has: then the files here trust the new authorities, too.
+		// The run before this one was killed after it had deleted the Secret, as the last of all; or another state
+		// folder has: then the files here trust the new authorities, too.
 		return made, nil
 	}
 	c, a, err := in.opened(ctx, say, made)
@@ -117,8 +117,8 @@ func (in inputs) talosRefuses(ctx context.Context, a authorities, all []server) 
 	return strings.Join(reasons.Lines(), "; "), nil
 }
 
-// refuses says why it is not certain that the Talos of a server refuses an old client; empty: it is. Of a server that is
-// reached through others alone it is these that refuse.
+// refuses says why it is not certain that the Talos of a server refuses an old client; empty: it is. Of a server that
+// is reached through others alone it is these that refuse.
 func refuses(ctx context.Context, withOld, withNew talos.Client, s server) string {
 	failed := errors.New("it has no address")
 	for _, route := range s.routes {

@@ -18,10 +18,10 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// Plan is the graph of a rotation. Every server is changed several times, one server after another: first it accepts the
-// new authorities beside the old ones, then it issues with the new ones and accepts the old, and last it accepts the
-// new ones alone. Before that everything that has credentials gets new ones. Each step leaves alone what is already as
-// it is to be, so that a rotation that was cut off is resumed by the same steps. Cluster API is paused meanwhile: it
+// Plan is the graph of a rotation. Every server is changed several times, one server after another: first it accepts
+// the new authorities beside the old ones, then it issues with the new ones and accepts the old, and last it accepts
+// the new ones alone. Before that everything that has credentials gets new ones. Each step leaves alone what is already
+// as it is to be, so that a rotation that was cut off is resumed by the same steps. Cluster API is paused meanwhile: it
 // makes servers with one authority, and changes none of those that there are.
 type Plan struct {
 	Graph *flow.Graph
@@ -61,10 +61,11 @@ func newPlan(in inputs) (*Plan, error) {
 		Waits:    []flow.Wait{wait.Nodes(in.cfg)},
 	})
 	accepted := in.addPass(g, "accept",
-		"Cluster API is paused, and every server accepts the new authorities beside the old ones", in.accept, made, made)
+		"Cluster API is paused, and every server accepts the new authorities beside the old ones", in.accept, made,
+		made)
 	files := flow.Add(g, flow.Task[Made]{
 		Name:     "access",
-		Doc:      "kubeconfig and talosconfig in the state folder have new certificates, and trust the old and the new ones",
+		Doc:      "kubeconfig and talosconfig in the state folder have new certificates, and trust old and new ones",
 		Run:      flow.With1(in.writeAccess, made),
 		After:    flow.Of(accepted),
 		Deadline: wait.Overhead,
@@ -93,7 +94,7 @@ func newPlan(in inputs) (*Plan, error) {
 		kubernetes)
 	finished := flow.Add(g, flow.Task[Made]{
 		Name:     "refused",
-		Doc:      "certificates of the old authorities are refused; the state folder trusts the new ones; Cluster API works",
+		Doc:      "certificates of the old authorities are refused; the state folder trusts the new; Cluster API works",
 		Run:      flow.With1(in.finish, made),
 		After:    flow.Of(both),
 		Deadline: plane + wait.Overhead,
@@ -146,9 +147,10 @@ func (in inputs) opened(ctx context.Context, say flow.Say, made Made) (clusters,
 	is := a.made()
 	if kube.Absent(err) || err == nil && (is.Talos != made.Talos || is.Kubernetes != made.Kubernetes) {
 		folder := records.RotationFiles(in.tools.Files)
-		return clusters{}, authorities{}, fmt.Errorf("the authorities with which the rotation began are not in Secret %s/%s "+
-			"any more: another state folder has ended it, or the cluster was restored. Copy kubeconfig and talosconfig from "+
-			"there, remove %s, and look (%s)", in.cfg.Namespace, in.secretName(), folder, in.tools.Command("status"))
+		return clusters{}, authorities{}, fmt.Errorf("the authorities with which the rotation began are not in Secret "+
+			"%s/%s any more: another state folder has ended it, or the cluster was restored. Copy kubeconfig and "+
+			"talosconfig from there, remove %s, and look (%s)", in.cfg.Namespace, in.secretName(), folder,
+			in.tools.Command("status"))
 	}
 	return c, a, err
 }

@@ -77,8 +77,8 @@ func (in inputs) restart(ctx context.Context, say flow.Say, made Made) (Workload
 		rest = rest[next:]
 	}
 	if err := errors.Join(failed...); err != nil {
-		return Workloads{}, fmt.Errorf("%w. All others were restarted, and the old authorities are still accepted. Mend it, "+
-			"delete its Pods, or scale it to 0, and run again", err)
+		return Workloads{}, fmt.Errorf("%w. All others were restarted, and the old authorities are still accepted. Mend "+
+			"it, delete its Pods, or scale it to 0, and run again", err)
 	}
 	return Workloads{Restarted: found.workloads, Left: found.left}, nil
 }
@@ -172,9 +172,9 @@ func (r restarter) one(ctx context.Context, say flow.Say, w kube.Workload) error
 	return nil
 }
 
-// makeRoom evicts an old Pod of a Deployment whose new one no node has room for, because the old one is on the only node
-// that fits, with a host port or by anti-affinity: its rolling update would wait for ever. It evicts none while another
-// of the same Deployment is on its way out. It says what keeps it from that.
+// makeRoom evicts an old Pod of a Deployment whose new one no node has room for, because the old one is on the only
+// node that fits, with a host port or by anti-affinity: its rolling update would wait for ever. It evicts none while
+// another of the same Deployment is on its way out. It says what keeps it from that.
 func (r restarter) makeRoom(ctx context.Context, say flow.Say, namespace string) (blocked string, err error) {
 	pods := &corev1.PodList{}
 	if err := r.workload.List(ctx, pods, client.InNamespace(namespace)); err != nil {
@@ -219,8 +219,8 @@ func (r restarter) makeRoom(ctx context.Context, say flow.Say, namespace string)
 		err := r.workload.SubResource("eviction").Create(ctx, p, eviction)
 		switch {
 		case apierrors.IsTooManyRequests(err):
-			blocked = wait.Sentences(blocked, fmt.Sprintf("a PodDisruptionBudget keeps Pod %s/%s, in whose place the new one "+
-				"is to run", p.Namespace, p.Name))
+			blocked = wait.Sentences(blocked, fmt.Sprintf("a PodDisruptionBudget keeps Pod %s/%s, in whose place the new "+
+				"one is to run", p.Namespace, p.Name))
 		case err != nil && !kube.Absent(err):
 			return "", fmt.Errorf("evict Pod %s/%s: %w", p.Namespace, p.Name, err)
 		}

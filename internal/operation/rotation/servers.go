@@ -92,10 +92,13 @@ func (in inputs) dropKubernetes(ctx context.Context, say flow.Say, made Made) (S
 }
 
 // dropTalos has every server accept the new authority of the Talos API alone. A worker is told by the control plane
-// which ones it accepts, when its own configuration changes (Talos v1.13, secrets/api.go, generateWorker): so the control
-// plane comes first.
+// which ones it accepts, when its own configuration changes (Talos v1.13, secrets/api.go, generateWorker): so the
+// control plane comes first.
 func (in inputs) dropTalos(ctx context.Context, say flow.Say, made Made) (Servers, error) {
-	return in.pass(ctx, say, made, pass{doing: "to accept the new authority of the Talos API alone", change: dropOldTalos})
+	return in.pass(ctx, say, made, pass{
+		doing:  "to accept the new authority of the Talos API alone",
+		change: dropOldTalos,
+	})
 }
 
 // acceptNew adds the new authorities to those that a server accepts.
@@ -331,8 +334,8 @@ func (in inputs) balancer() (string, error) {
 	return "", nil
 }
 
-// listServers are the servers of all Machines, those of the control plane first, each group by name. It leaves those out
-// that are not at Hetzner any more: in the place of one CAPH makes another, with the new authorities.
+// listServers are the servers of all Machines, those of the control plane first, each group by name. It leaves those
+// out that are not at Hetzner any more: in the place of one CAPH makes another, with the new authorities.
 func (in inputs) listServers(ctx context.Context, say flow.Say, c clusters) ([]server, error) {
 	machines, err := capi.List(ctx, c.manager, in.cfg.Namespace, capi.MachineKind, in.cfg.ClusterName)
 	if err != nil {

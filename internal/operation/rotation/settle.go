@@ -114,8 +114,8 @@ func unreadyNode(ctx context.Context, workload *kube.Cluster, s server) (string,
 	return "", nil
 }
 
-// kubeletLacks says why the kubelet of a server does not count as restarted: Talos has not, or it has not reported since
-// then. Both times are by the server's clock.
+// kubeletLacks says why the kubelet of a server does not count as restarted: Talos has not, or it has not reported
+// since then. Both times are by the server's clock.
 func (in inputs) kubeletLacks(ctx context.Context, c clusters, s server, before time.Time) (string, error) {
 	t, err := in.talos()
 	if err != nil {
@@ -185,7 +185,8 @@ func (in inputs) apiLacks(ctx context.Context, c clusters, p probe, of progress)
 	}
 	var lacks []string
 	if seen < of.seen {
-		lacks = append(lacks, fmt.Sprintf("%d of %d kube-apiservers answer through %s", seen, of.seen, c.workload.Host()))
+		lacks = append(lacks, fmt.Sprintf("%d of %d kube-apiservers answer through %s", seen, of.seen,
+			c.workload.Host()))
 	}
 	if unchanged := seen - as; unchanged > of.planes-of.done {
 		lacks = append(lacks, fmt.Sprintf("%d of %d kube-apiservers do not show the change yet", unchanged, seen))

@@ -78,7 +78,8 @@ func agreeToRotate(ctx context.Context, s *session.Session, plan *rotation.Plan,
 		return err
 	}
 	if _, err := s.TryGraph(ctx, plan.Graph, folder, plan.Begin); err != nil {
-		return errors.Join(fmt.Errorf("%w\nno server was changed; log: %s", err, s.Files.Log.Name()), folder.RemoveFolder())
+		return errors.Join(fmt.Errorf("%w\nno server was changed; log: %s", err, s.Files.Log.Name()),
+			folder.RemoveFolder())
 	}
 	return records.Rotation{Cluster: s.Cfg.ClusterName, Began: time.Now().UTC()}.Begin(s.Tools.Files)
 }
