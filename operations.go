@@ -107,7 +107,8 @@ func (s *Session) ReplaceMachine(ctx context.Context, machine string) error {
 
 // RotateCA replaces the certificate authorities of the cluster's Talos API and Kubernetes API, server by server and
 // without a reboot: kubeconfigs and talosconfigs from before are refused in the end. It restarts every workload that
-// uses the Kubernetes API. It needs Options.Yes or Options.Confirm. To resume an interrupted rotation, call it again.
+// uses the Kubernetes API, and pauses Cluster API meanwhile. It needs Options.Yes or Options.Confirm. To resume an
+// interrupted rotation, call it again.
 func (s *Session) RotateCA(ctx context.Context) error {
 	return s.operate(ctx, "rotate ca", func(ctx context.Context, ask session.Questions) error {
 		return operations.RotateCA(ctx, s.session, ask)

@@ -117,7 +117,7 @@ func (c *configuration) apply(ctx context.Context, next machineConfig, a authori
 	if err != nil {
 		return "", err
 	}
-	other, err := difference(c.current.withoutAuthorities(), next.withoutAuthorities())
+	other, err := differenceBeside(c.current, next)
 	switch {
 	case err != nil:
 		return "", err
@@ -163,17 +163,20 @@ func (c *configuration) publish(ctx context.Context, next machineConfig) error {
 	return nil
 }
 
-// withoutAuthorities is the configuration without what may change in a run of a system.
-func (c machineConfig) withoutAuthorities() machineConfig {
-	patched, err := c.PatchV1Alpha1(func(config *v1alpha1.Config) error {
-		config.MachineConfig.MachineCA, config.MachineConfig.MachineAcceptedCAs = nil, nil
-		config.ClusterConfig.ClusterCA, config.ClusterConfig.ClusterAcceptedCAs = nil, nil
-		return nil
-	})
-	if err != nil { // parseConfig refuses a configuration without this document
-		panic(fmt.Sprintf("patch a machine configuration: %v", err))
+// differenceBeside is difference without the authorities, which may change in a run of a system.
+func differenceBeside(a, b machineConfig) (string, error) {
+	for _, c := range []*machineConfig{&a, &b} {
+		patched, err := c.PatchV1Alpha1(func(config *v1alpha1.Config) error {
+			config.MachineConfig.MachineCA, config.MachineConfig.MachineAcceptedCAs = nil, nil
+			config.ClusterConfig.ClusterCA, config.ClusterConfig.ClusterAcceptedCAs = nil, nil
+			return nil
+		})
+		if err != nil {
+			return "", fmt.Errorf("leave the authorities out of the configuration: %w", err)
+		}
+		*c = machineConfig{patched}
 	}
-	return machineConfig{patched}
+	return difference(a, b)
 }
 
 // difference names the first field in which two configurations differ, empty if they are equal. It never has a value,

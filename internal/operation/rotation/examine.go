@@ -80,8 +80,8 @@ func (p *Plan) Examine(ctx context.Context) (Forecast, error) {
 type knownAuthorities struct{ talos, kubernetes [][]byte }
 
 // examineServers reads the machine configuration of every server, and refuses one with an authority that Cluster API
-// does not know: somebody has replaced the authorities by other means, or lets others in. A rotation would remove the
-// one that it knows, and leave that.
+// does not know: the authorities were replaced by other means (talosctl rotate-ca), or others are accepted beside them.
+// A rotation would remove the one that Cluster API knows, and leave the other one.
 func (in inputs) examineServers(ctx context.Context, servers []server, known knownAuthorities) error {
 	t, err := in.talos()
 	if err != nil {
@@ -97,8 +97,9 @@ func (in inputs) examineServers(ctx context.Context, servers []server, known kno
 				return
 			}
 			if field := known.foreign(is.RawV1Alpha1()); field != "" {
-				refusals[i] = fmt.Errorf("server %s has another authority in %s than Cluster API has in Secret %s/%s%s: "+
-					"bring them in line first", s.name, field, in.cfg.Namespace, in.cfg.ClusterName, backup.TalosSecretSuffix)
+				refusals[i] = fmt.Errorf("server %s has another authority in %s than Cluster API has in Secret "+
+					"%s/%s%s: first write the server's authorities there, or remove what is accepted beside them",
+					s.name, field, in.cfg.Namespace, in.cfg.ClusterName, backup.TalosSecretSuffix)
 			}
 		})
 	}
@@ -171,8 +172,9 @@ func (f Forecast) Lines() []string {
 	}
 	lines := []string{
 		fmt.Sprintf(begin, f.Cluster),
-		fmt.Sprintf("each of %d servers (%s) is changed three times, one after another, without a reboot: on each its "+
-			"kubelet is restarted, and on those of the control plane kube-apiserver, kube-controller-manager and "+
+		"Cluster API is paused until the end: it replaces no server and makes none",
+		fmt.Sprintf("each of %d servers (%s) is changed four times, one after another, without a reboot: three times "+
+			"its kubelet is restarted, and on those of the control plane kube-apiserver, kube-controller-manager and "+
 			"kube-scheduler", len(f.Servers), strings.Join(f.Servers, ", ")),
 		fmt.Sprintf("restarted: %d workloads, whose Pods trust the old authority alone: %s. From when the first "+
 			"server issues with the new authority until its workload is restarted, a Pod cannot make new connections "+
@@ -184,8 +186,8 @@ func (f Forecast) Lines() []string {
 	}
 	if len(f.Left) > 0 {
 		lines = append(lines, "not restarted, as nothing would make it again, or only by hand: "+
-			strings.Join(f.Left, ", ")+". Restart it yourself, after the step restart: it uses the Kubernetes API, and "+
-			"fails at its next new connection")
+			strings.Join(f.Left, ", ")+". Restart it yourself, after the step restart: it uses the Kubernetes API, "+
+			"and fails at its next new connection")
 	}
 	return append(lines,
 		"not replaced: the authorities of etcd and of the aggregation layer, the key of service account tokens, the "+

@@ -17,7 +17,7 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// finish makes certain that both APIs refuse a certificate of the old authorities, lets Cluster API go on, has the
+// finish makes certain that both APIs refuse a certificate of the old authorities, unpauses Cluster API, has the
 // state folder trust the new authorities alone, and deletes the Secret of the rotation.
 func (in inputs) finish(ctx context.Context, say flow.Say, made Made) (Made, error) {
 	c, err := in.open(ctx, say)
@@ -26,10 +26,10 @@ func (in inputs) finish(ctx context.Context, say flow.Say, made Made) (Made, err
 	}
 	if _, err := in.readAuthorities(ctx, c.manager); kube.Absent(err) {
 		// The run before this one was killed after it had deleted the Secret, as the last of all; or another state
-		// folder has: then the files here trust the new authorities, too.
+		// folder has ended the rotation, and the files here trust the new authorities, too.
 		return made, nil
 	}
-	c, a, err := in.opened(ctx, say, made)
+	a, err := in.begunWith(ctx, c.manager, made)
 	if err != nil {
 		return Made{}, err
 	}
@@ -56,7 +56,7 @@ func (in inputs) finish(ctx context.Context, say flow.Say, made Made) (Made, err
 }
 
 // awaitRefusals shows certificates of the old authorities to every kube-apiserver and to the Talos of every server, and
-// removes the old authority from what the kube-apiservers tell others.
+// removes the old authority from the ConfigMap that extension API servers read.
 func (in inputs) awaitRefusals(ctx context.Context, say flow.Say, c clusters, a authorities) error {
 	w := wait.Wait{What: "certificates of the old authorities to be refused", Within: in.cfg.ControlPlaneTimeout.D(),
 		Each: time.Minute}

@@ -21,8 +21,8 @@ import (
 // Plan is the graph of a rotation. Every server is changed several times, one server after another: first it accepts
 // the new authorities beside the old ones, then it issues with the new ones and accepts the old, and last it accepts
 // the new ones alone. Before that everything that has credentials gets new ones. Each step leaves alone what is already
-// as it is to be, so that a rotation that was cut off is resumed by the same steps. Cluster API is paused meanwhile: it
-// makes servers with one authority, and changes none of those that there are.
+// as it is to be, so that a rotation that was cut off is resumed by the same steps. Cluster API is paused meanwhile:
+// the servers that it would make know one authority alone.
 type Plan struct {
 	Graph *flow.Graph
 	// Begin names the step after which there is something to resume, All the steps that a rotation wants.
@@ -53,6 +53,7 @@ func New(cfg config.Config, tools platform.Tools) (*Plan, error) {
 func newPlan(in inputs) (*Plan, error) {
 	g := flow.New("slipway-rotate-ca")
 	nodes, plane := in.cfg.NodesTimeout.D(), in.cfg.ControlPlaneTimeout.D()
+	waitSecrets := flow.Wait{For: "the Secrets of Cluster API to be changed", Within: secretsWithin}
 	made := flow.Add(g, flow.Task[Made]{
 		Name:     "new-authorities",
 		Doc:      "the cluster is whole, and a Secret beside the Cluster API objects has the new authorities",
@@ -77,7 +78,8 @@ func newPlan(in inputs) (*Plan, error) {
 		Doc:      "Cluster API makes servers and credentials with the new authorities",
 		Run:      flow.With1(in.replaceSecrets, made),
 		After:    flow.Of(issued),
-		Deadline: wait.Overhead,
+		Deadline: secretsWithin + wait.Overhead,
+		Waits:    []flow.Wait{waitSecrets},
 	})
 	restarted := flow.Add(g, flow.Task[Workloads]{
 		Name:     "restart",
@@ -97,8 +99,8 @@ func newPlan(in inputs) (*Plan, error) {
 		Doc:      "certificates of the old authorities are refused; the state folder trusts the new; Cluster API works",
 		Run:      flow.With1(in.finish, made),
 		After:    flow.Of(both),
-		Deadline: plane + wait.Overhead,
-		Waits:    []flow.Wait{wait.ControlPlane(in.cfg)},
+		Deadline: secretsWithin + plane + wait.Overhead,
+		Waits:    []flow.Wait{waitSecrets, wait.ControlPlane(in.cfg)},
 	})
 	return &Plan{Graph: g, Begin: []string{made.Name()}, All: []string{finished.Name()}, Restarted: restarted, in: in},
 		g.Validate()
@@ -137,20 +139,27 @@ func (in inputs) open(ctx context.Context, say flow.Say) (c clusters, err error)
 	return c, err
 }
 
-// opened is what each step but the first begins with. Another state folder may have ended the rotation.
+// opened is what each step but the first begins with.
 func (in inputs) opened(ctx context.Context, say flow.Say, made Made) (clusters, authorities, error) {
 	c, err := in.open(ctx, say)
 	if err != nil {
 		return clusters{}, authorities{}, err
 	}
-	a, err := in.readAuthorities(ctx, c.manager)
+	a, err := in.begunWith(ctx, c.manager, made)
+	return c, a, err
+}
+
+// begunWith reads the authorities with which the rotation began. Another state folder may have ended it since, and
+// begun another one.
+func (in inputs) begunWith(ctx context.Context, manager *kube.Cluster, made Made) (authorities, error) {
+	a, err := in.readAuthorities(ctx, manager)
 	is := a.made()
 	if kube.Absent(err) || err == nil && (is.Talos != made.Talos || is.Kubernetes != made.Kubernetes) {
 		folder := records.RotationFiles(in.tools.Files)
-		return clusters{}, authorities{}, fmt.Errorf("the authorities with which the rotation began are not in Secret "+
+		return authorities{}, fmt.Errorf("the authorities with which the rotation began are not in Secret "+
 			"%s/%s any more: another state folder has ended it, or the cluster was restored. Copy kubeconfig and "+
 			"talosconfig from there, remove %s, and look (%s)", in.cfg.Namespace, in.secretName(), folder,
 			in.tools.Command("status"))
 	}
-	return c, a, err
+	return a, err
 }

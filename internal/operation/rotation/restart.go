@@ -77,8 +77,8 @@ func (in inputs) restart(ctx context.Context, say flow.Say, made Made) (Workload
 		rest = rest[next:]
 	}
 	if err := errors.Join(failed...); err != nil {
-		return Workloads{}, fmt.Errorf("%w. All others were restarted, and the old authorities are still accepted. Mend "+
-			"it, delete its Pods, or scale it to 0, and run again", err)
+		return Workloads{}, fmt.Errorf("%w. All others were restarted, and the old authorities are still accepted. "+
+			"Mend it, delete its Pods, or scale it to 0, and run again", err)
 	}
 	return Workloads{Restarted: found.workloads, Left: found.left}, nil
 }
@@ -219,8 +219,8 @@ func (r restarter) makeRoom(ctx context.Context, say flow.Say, namespace string)
 		err := r.workload.SubResource("eviction").Create(ctx, p, eviction)
 		switch {
 		case apierrors.IsTooManyRequests(err):
-			blocked = wait.Sentences(blocked, fmt.Sprintf("a PodDisruptionBudget keeps Pod %s/%s, in whose place the new "+
-				"one is to run", p.Namespace, p.Name))
+			blocked = wait.Sentences(blocked, fmt.Sprintf("a PodDisruptionBudget keeps Pod %s/%s, in whose place the "+
+				"new one is to run", p.Namespace, p.Name))
 		case err != nil && !kube.Absent(err):
 			return "", fmt.Errorf("evict Pod %s/%s: %w", p.Namespace, p.Name, err)
 		}

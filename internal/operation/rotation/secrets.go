@@ -1,16 +1,12 @@
 package rotation
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"time"
 
 	"github.com/siderolabs/talos/pkg/machinery/config/configloader"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/slipway-k8s/slipway/flow"
@@ -18,104 +14,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/client/talos"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
-	"github.com/slipway-k8s/slipway/platform"
 )
-
-// writeAccess gives the files in the state folder certificates of the new authorities, and has them trust both: they
-// open the cluster at any moment of the rest of the rotation.
-func (in inputs) writeAccess(ctx context.Context, say flow.Say, made Made) (Made, error) {
-	_, a, err := in.opened(ctx, say, made)
-	if err != nil {
-		return Made{}, err
-	}
-	return a.made(), in.writeFiles(a, a.talos.both(), a.kubernetes.both())
-}
-
-// writeFiles writes talosconfig and kubeconfig with new client certificates and the authorities that they trust.
-func (in inputs) writeFiles(a authorities, talosTrust, kubernetesTrust []byte) error {
-	for _, file := range []struct {
-		name string
-		new  func([]byte) ([]byte, error)
-	}{
-		{platform.Talosconfig, func(is []byte) ([]byte, error) {
-			return talosconfigWith(is, talosTrust, a.talos.newClient)
-		}},
-		{platform.Kubeconfig, func(is []byte) ([]byte, error) {
-			return kubeconfigWith(is, kubernetesTrust, a.kubernetes.newClient)
-		}},
-	} {
-		is, err := in.tools.Files.Read(file.name)
-		if err != nil {
-			return fmt.Errorf("read %s: %w", file.name, err)
-		}
-		wanted, err := file.new(is)
-		if err != nil {
-			return fmt.Errorf("%s: %w", in.tools.Files.Path(file.name), err)
-		}
-		if err := in.tools.Files.Write(file.name, wanted); err != nil {
-			return err
-		}
-	}
-	return in.writeManagement(a, kubernetesTrust)
-}
-
-// writeManagement does so with the copy of the management cluster's kubeconfig, where the cluster manages itself and
-// that copy opens the cluster itself.
-func (in inputs) writeManagement(a authorities, trust []byte) error {
-	is, err := in.tools.Files.Read(platform.ManagementKubeconfig)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	if !bytes.Contains(bytes.TrimSpace(trustOf(is)), bytes.TrimSpace(a.kubernetes.old)) {
-		return nil
-	}
-	wanted, err := kubeconfigWith(is, trust, a.kubernetes.newClient)
-	if err != nil {
-		return fmt.Errorf("%s: %w", in.tools.Files.Path(platform.ManagementKubeconfig), err)
-	}
-	return in.tools.Files.Write(platform.ManagementKubeconfig, wanted)
-}
-
-func talosconfigWith(is, trust []byte, certificate pair) ([]byte, error) {
-	credentials, err := talos.Parse(is)
-	if err != nil {
-		return nil, err
-	}
-	return credentials.With(trust, certificate.Crt, certificate.Key).Bytes()
-}
-
-// kubeconfigWith is a kubeconfig whose present context trusts other authorities, and shows another client certificate
-// where it has one. A token is not of an authority and stays.
-func kubeconfigWith(is, trust []byte, certificate pair) ([]byte, error) {
-	config, err := clientcmd.Load(is)
-	if err != nil {
-		return nil, errors.New("it is not a kubeconfig") // not the error itself, which may quote a key
-	}
-	context := config.Contexts[config.CurrentContext]
-	if context == nil || config.Clusters[context.Cluster] == nil || config.AuthInfos[context.AuthInfo] == nil {
-		return nil, errors.New("its current context has no cluster or no user")
-	}
-	config.Clusters[context.Cluster].CertificateAuthorityData = trust
-	if user := config.AuthInfos[context.AuthInfo]; len(user.ClientCertificateData) > 0 {
-		user.ClientCertificateData, user.ClientKeyData = certificate.Crt, certificate.Key
-	}
-	return clientcmd.Write(*config)
-}
-
-// trustOf are the authorities that a kubeconfig's present context trusts; nil: it has none.
-func trustOf(kubeconfig []byte) []byte {
-	config, err := clientcmd.Load(kubeconfig)
-	if err != nil {
-		return nil
-	}
-	if context := config.Contexts[config.CurrentContext]; context != nil && config.Clusters[context.Cluster] != nil {
-		return config.Clusters[context.Cluster].CertificateAuthorityData
-	}
-	return nil
-}
 
 // Keys of the Secrets of a cluster, and what ends the Secrets' names, as Cluster API and its providers have them.
 const (
@@ -211,7 +110,7 @@ func (in inputs) changeSecrets(ctx context.Context, say flow.Say, manager *kube.
 	return in.ensureBootstrapData(ctx, say, manager, a)
 }
 
-// patch changes keys of a Secret, unless somebody else changed it meanwhile.
+// patch changes keys of a Secret, unless it was changed since it was read.
 func (in inputs) patch(ctx context.Context, say flow.Say, manager *kube.Cluster, secret *corev1.Secret,
 	data map[string][]byte) error {
 	say("giving Secret %s/%s the new authority", secret.Namespace, secret.Name)

@@ -91,9 +91,9 @@ func (in inputs) dropKubernetes(ctx context.Context, say flow.Say, made Made) (S
 	})
 }
 
-// dropTalos has every server accept the new authority of the Talos API alone. A worker is told by the control plane
-// which ones it accepts, when its own configuration changes (Talos v1.13, secrets/api.go, generateWorker): so the
-// control plane comes first.
+// dropTalos has every server accept the new authority of the Talos API alone. A worker gets the list of authorities
+// that it accepts from the control plane (trustd), when its own configuration changes (Talos v1.13, secrets/api.go,
+// generateWorker): so the control plane comes first.
 func (in inputs) dropTalos(ctx context.Context, say flow.Say, made Made) (Servers, error) {
 	return in.pass(ctx, say, made, pass{
 		doing:  "to accept the new authority of the Talos API alone",
@@ -244,8 +244,8 @@ func planesOf(all []server) (n int) {
 	return n
 }
 
-// was is what a server's node was before the server was changed.
-type was struct {
+// nodeBefore is how a server's node was before the server was changed.
+type nodeBefore struct {
 	ready   bool
 	kubelet time.Time // when its kubelet started
 }
@@ -253,7 +253,7 @@ type was struct {
 // change gives a server its machine configuration with the change. It returns how its node was before; nil: the server
 // has the change already.
 func (in inputs) change(ctx context.Context, say flow.Say, c clusters, a authorities, p pass,
-	s server) (before *was, err error) {
+	s server) (before *nodeBefore, err error) {
 	err = wait.Wait{What: "the Talos of server " + s.name, Within: in.cfg.ControlPlaneTimeout.D(),
 		Each: time.Minute}.Until(ctx, say, func(ctx context.Context) (string, error) {
 		t, err := in.talos()
@@ -277,7 +277,7 @@ func (in inputs) change(ctx context.Context, say flow.Say, c clusters, a authori
 			return "", err
 		}
 		say("changing server %s %s", s.name, p.doing)
-		before = &was{ready: lacks == "", kubelet: kubelet.Started} // also where the answer is lost
+		before = &nodeBefore{ready: lacks == "", kubelet: kubelet.Started} // also where the answer is lost
 		return "", refusal(t.ApplyMachineConfig(ctx, route, wanted))
 	})
 	return before, err

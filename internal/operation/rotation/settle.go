@@ -218,8 +218,8 @@ func (in inputs) planeLacks(ctx context.Context, c clusters, a authorities, p pa
 
 // settle waits until a server that was changed works again: its kubelet has been restarted, its node is as Ready as it
 // was, and, of the control plane, so many kube-apiservers show the change.
-func (in inputs) settle(ctx context.Context, say flow.Say, c clusters, a authorities, p pass, s server, before was,
-	of progress) error {
+func (in inputs) settle(ctx context.Context, say flow.Say, c clusters, a authorities, p pass, s server,
+	before nodeBefore, of progress) error {
 	w := wait.Wait{What: fmt.Sprintf("server %s after its change", s.name), Within: in.cfg.ControlPlaneTimeout.D(),
 		Each: time.Minute}
 	return w.Until(ctx, say, func(ctx context.Context) (string, error) {

@@ -26,6 +26,7 @@ type clients struct {
 	left      []string        // what is to be restarted by hand, as "namespace/name"
 }
 
+// findClients looks at every Pod that has not ended.
 func findClients(ctx context.Context, workload *kube.Cluster) (found clients, err error) {
 	pods := &corev1.PodList{}
 	if err := workload.List(ctx, pods); err != nil {
