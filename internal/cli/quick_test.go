@@ -242,8 +242,9 @@ func (q *quickRun) run(t *testing.T) (code int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A hang is a failure, not a wait for the end of the tests.
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	// A hang is a failure, not a wait for the end of the tests. Beside other tests, at a low priority, a command that
+	// takes a second has taken more than a minute.
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, self, q.args...)
 	cmd.Dir = q.dir
@@ -253,6 +254,8 @@ func (q *quickRun) run(t *testing.T) (code int) {
 	}
 	cmd.Env = append(cmd.Env, q.environment...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	// The Go runtime answers SIGQUIT with what each goroutine waits for.
+	cmd.Cancel, cmd.WaitDelay = func() error { return cmd.Process.Signal(syscall.SIGQUIT) }, 10*time.Second
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	if q.stdout != nil {

@@ -69,6 +69,10 @@ func good(suffix, uid, address string, id int) Observation {
 		check["status"] = map[string]any{"conditions": []any{condition("RemediationAllowed")}}
 	}
 	machine["status"] = map[string]any{"conditions": conditions}
+	upToDate := condition("ControlPlaneMachinesUpToDate").(map[string]any)
+	if id%16 == 0 { // Cluster API has looked when the Machines were older
+		upToDate["status"] = "Unknown"
+	}
 	w := Observation{
 		Cloud: map[string][]Object{
 			"servers": {{"id": no, "name": "k8s-cp-" + suffix, "status": "running",
@@ -87,6 +91,7 @@ func good(suffix, uid, address string, id int) Observation {
 				with(meta("Deployment", "kube-system", "cilium-operator"), "spec", map[string]any{"replicas": "2"}),
 				with(with(meta("Secret", "default", "k8s-talos"), "data", map[string]any{"bundle": bundle}), "type", "Opaque"),
 				template,
+				with(meta("Cluster", "default", "k8s"), "status", map[string]any{"conditions": []any{upToDate}}),
 			},
 		}},
 		Requests: []Request{
