@@ -343,8 +343,8 @@ func TestApplyConfiguration(t *testing.T) {
 			c.MachineConfig.MachineNodeLabels = map[string]string{"example.com/new": "yes"}
 		}), code: codes.Unimplemented, says: "machine.nodeLabels"},
 		"document": {data: append(edited(t, ctx, one, accept),
-			[]byte("---\napiVersion: v1alpha1\nkind: KmsgLogConfig\nname: far\nurl: tcp://127.0.0.1:5140\n")...),
-			code: codes.Unimplemented, says: "document KmsgLogConfig far differs"},
+			[]byte("---\napiVersion: v1alpha1\nkind: WatchdogTimerConfig\ndevice: /dev/watchdog0\n")...),
+			code: codes.Unimplemented, says: "document WatchdogTimerConfig differs"},
 		"mode": {data: edited(t, ctx, one, accept), mode: machineapi.ApplyConfigurationRequest_STAGED,
 			code: codes.Unimplemented, says: "STAGED"},
 		"no YAML": {data: []byte("machine: ["), code: codes.InvalidArgument, says: "parse"},
@@ -396,6 +396,31 @@ func TestApplyConfiguration(t *testing.T) {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
+		unchanged(t)
+	})
+	t.Run("what has no effect is stored", func(t *testing.T) {
+		data := edited(t, ctx, one, func(c *v1alpha1.Config) {
+			c.MachineConfig.MachineSysctls = map[string]string{"vm.max_map_count": "262144"}
+		})
+		data = append(data,
+			[]byte("---\napiVersion: v1alpha1\nkind: KmsgLogConfig\nname: far\nurl: tcp://127.0.0.1:5140\n")...)
+		if err := apply(one, &machineapi.ApplyConfigurationRequest{Data: data, Mode: noReboot}); err != nil {
+			t.Fatal(err)
+		}
+		config, err := activeConfig(ctx, one)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := config.Provider().Bytes()
+		if err != nil || !strings.Contains(string(b), "vm.max_map_count") ||
+			!strings.Contains(string(b), "KmsgLogConfig") {
+			t.Errorf("the configuration lacks what was applied: %v", err)
+		}
+		now, err := x.server(1).running().bootConfig()
+		if err != nil || now.Machine().Sysctls()["vm.max_map_count"] != "262144" {
+			t.Errorf("the next boot would not have it: %v", err)
+		}
+		stored, version = string(b), config.Metadata().Version().String()
 		unchanged(t)
 	})
 	t.Run("a change", func(t *testing.T) {

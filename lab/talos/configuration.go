@@ -79,7 +79,8 @@ func (c *configuration) readOnly() cosi.CoreState {
 	})
 }
 
-// ApplyConfiguration changes the authorities of the machine configuration, at once and for every later boot.
+// ApplyConfiguration changes the authorities of the machine configuration, at once and for every later boot. It stores
+// what else Talos changes without a reboot, and what a simulated server has nothing of (withoutEffect).
 func (m *machined) ApplyConfiguration(
 	ctx context.Context, request *machine.ApplyConfigurationRequest,
 ) (*machine.ApplyConfigurationResponse, error) {
@@ -123,7 +124,10 @@ func (c *configuration) apply(ctx context.Context, next machineConfig, a authori
 		return "", err
 	case other != "":
 		return "", status.Errorf(codes.Unimplemented, "%s differs: a simulated server applies without a reboot only a "+
-			"change of machine.ca, machine.acceptedCAs, cluster.ca and cluster.acceptedCAs", other)
+			"change of machine.ca, machine.acceptedCAs, cluster.ca and cluster.acceptedCAs, and stores one of "+
+			"machine.kernel, machine.logging, machine.network.nameservers, machine.network.extraHostEntries, "+
+			"machine.registries, machine.sysctls, machine.sysfs, machine.time and of the documents %s", other,
+			strings.Join(documentsWithoutEffect, ", "))
 	case dryRun && changed == "":
 		return "Dry run summary:\n" + details + " (skipped in dry-run).\nNo changes.", nil
 	case dryRun:
@@ -163,25 +167,44 @@ func (c *configuration) publish(ctx context.Context, next machineConfig) error {
 	return nil
 }
 
-// differenceBeside is difference without the authorities, which may change in a run of a system.
+// documentsWithoutEffect are the kinds of documents that Talos changes without a reboot, and that change nothing of a
+// simulated server.
+var documentsWithoutEffect = []string{"KmsgLogConfig", "NetworkDefaultActionConfig", "NetworkRuleConfig",
+	"RegistryMirrorConfig", "RegistryTLSConfig", "ResolverConfig", "StaticHostConfig", "TimeSyncConfig",
+	"TrustedRootsConfig"}
+
+// withoutEffect removes the fields that Talos changes without a reboot, and that change nothing of a simulated server:
+// it has no kernel, no clock and no network of its own, and pulls no images.
+func withoutEffect(m *v1alpha1.MachineConfig) {
+	if network := m.MachineNetwork; network != nil {
+		network.NameServers, network.ExtraHostEntries = nil, nil
+	} else {
+		m.MachineNetwork = &v1alpha1.NetworkConfig{} // as one that had these alone
+	}
+	m.MachineKernel, m.MachineLogging, m.MachineTime = nil, nil, nil
+	m.MachineRegistries, m.MachineSysctls, m.MachineSysfs = v1alpha1.RegistriesConfig{}, nil, nil
+}
+
+// differenceBeside is difference without what may change in a run of a system: the authorities, and what has no effect.
 func differenceBeside(a, b machineConfig) (string, error) {
 	for _, c := range []*machineConfig{&a, &b} {
 		patched, err := c.PatchV1Alpha1(func(config *v1alpha1.Config) error {
 			config.MachineConfig.MachineCA, config.MachineConfig.MachineAcceptedCAs = nil, nil
 			config.ClusterConfig.ClusterCA, config.ClusterConfig.ClusterAcceptedCAs = nil, nil
+			withoutEffect(config.MachineConfig)
 			return nil
 		})
 		if err != nil {
-			return "", fmt.Errorf("leave the authorities out of the configuration: %w", err)
+			return "", fmt.Errorf("leave out of the configuration what may change: %w", err)
 		}
 		*c = machineConfig{patched}
 	}
-	return difference(a, b)
+	return difference(a, b, documentsWithoutEffect...)
 }
 
 // difference names the first field in which two configurations differ, empty if they are equal. It never has a value,
-// which may be secret.
-func difference(a, b machineConfig) (string, error) {
+// which may be secret. Documents of the kinds beside are not compared.
+func difference(a, b machineConfig, beside ...string) (string, error) {
 	before, err := a.documents()
 	if err != nil {
 		return "", err
@@ -191,6 +214,9 @@ func difference(a, b machineConfig) (string, error) {
 		return "", err
 	}
 	for _, name := range sortedKeys(before, after) {
+		if kind, _, _ := strings.Cut(name, " "); slices.Contains(beside, kind) {
+			continue
+		}
 		has, will := before[name], after[name]
 		if has == nil || will == nil {
 			return "document " + name, nil
