@@ -38,6 +38,9 @@ func (r *Recorder) TalosDial() []grpc.DialOption {
 		grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, request, reply any, c *grpc.ClientConn,
 			invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 			verb, object, ok := TalosCall(method)
+			if dry, is := request.(interface{ GetDryRun() bool }); is && dry.GetDryRun() {
+				ok = false
+			}
 			ended := r.watch(ctx, Seen{System: Talos, Verb: verb, Object: object, RPC: true, Host: c.Target()})
 			call := func() error { return invoke(ctx, method, request, reply, c, opts...) }
 			var err error

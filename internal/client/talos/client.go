@@ -24,4 +24,5 @@ type Client interface {
 	Service(ctx context.Context, r Route, name string) (Service, error)
 	MachineConfig(context.Context, Route) (config.Provider, error)
 	ApplyMachineConfig(ctx context.Context, r Route, wanted []byte) error
+	CheckMachineConfig(ctx context.Context, r Route, wanted []byte) error
 }

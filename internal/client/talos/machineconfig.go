@@ -74,10 +74,21 @@ func (c *Credentials) Service(ctx context.Context, r Route, name string) (s Serv
 // The server does not reboot: services whose configuration has changed are restarted, and what Talos changes only as it
 // boots waits for the next boot.
 func (c *Credentials) ApplyMachineConfig(ctx context.Context, r Route, wanted []byte) error {
-	return withoutQuotes(c.call(ctx, r, "apply a machine configuration to "+r.String(),
-		func(ctx context.Context, t *client.Client) error {
-			_, err := t.ApplyConfiguration(ctx, &machine.ApplyConfigurationRequest{Data: wanted,
-				Mode: machine.ApplyConfigurationRequest_NO_REBOOT})
-			return err
-		}))
+	return c.sendMachineConfig(ctx, r, "apply a machine configuration to "+r.String(),
+		&machine.ApplyConfigurationRequest{Data: wanted})
+}
+
+// CheckMachineConfig is the error that ApplyMachineConfig would return for a machine configuration. It changes nothing.
+func (c *Credentials) CheckMachineConfig(ctx context.Context, r Route, wanted []byte) error {
+	return c.sendMachineConfig(ctx, r, "check a machine configuration for "+r.String(),
+		&machine.ApplyConfigurationRequest{Data: wanted, DryRun: true})
+}
+
+func (c *Credentials) sendMachineConfig(ctx context.Context, r Route, doing string,
+	request *machine.ApplyConfigurationRequest) error {
+	request.Mode = machine.ApplyConfigurationRequest_NO_REBOOT
+	return withoutQuotes(c.call(ctx, r, doing, func(ctx context.Context, t *client.Client) error {
+		_, err := t.ApplyConfiguration(ctx, request)
+		return err
+	}))
 }

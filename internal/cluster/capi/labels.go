@@ -13,6 +13,9 @@ const (
 	crdLabel = "clusterctl.cluster.x-k8s.io" // on the definitions of all kinds whose objects can be moved
 )
 
+// ControlPlaneProviderName is CACPPT's name at clusterctl, and the value of ProviderLabel on what it is made of.
+const ControlPlaneProviderName = "control-plane-talos"
+
 // ControlPlaneRole is the label of control plane nodes, which Talos sets.
 const ControlPlaneRole = "node-role.kubernetes.io/control-plane"
 
@@ -58,11 +61,11 @@ const (
 	ReadoptedAnnotation = "slipway.dev/readopted-from"
 	// RestoredAnnotation is on the Cluster object of a cluster that was restored: the SHA-256 of its etcd snapshot.
 	RestoredAnnotation = "slipway.dev/restored-from"
-	// OrderedAgainAnnotation is on an HCloudMachine whose server CAPH does not order again by itself: when a run asked for
-	// it last.
+	// OrderedAgainAnnotation is on an HCloudMachine whose server CAPH does not order again by itself: when a run asked
+	// for it last.
 	OrderedAgainAnnotation = "slipway.dev/ordered-again"
-	// ReplacedAnnotation is on a Secret whose content another one replaced, and on the Pod template of each workload that
-	// was restarted since, because its Pods read the Secret as they start: when that was.
+	// ReplacedAnnotation is on a Secret whose content another one replaced, and on the Pod template of each workload
+	// that was restarted since, because its Pods read the Secret as they start: when that was.
 	ReplacedAnnotation = "slipway.dev/replaced"
 	// UpgradeHeldAnnotation is on a TalosControlPlane that an upgrade has paused until a new server is a Ready node.
 	UpgradeHeldAnnotation = "slipway.dev/upgrade-held"

@@ -82,7 +82,7 @@ func ConfiguredProviders(cfg config.Config) []Provider {
 	return []Provider{
 		{"cluster-api", CoreProvider, "cluster-api", cfg.CAPIVersion, "core-components.yaml", "CAPI_VERSION"},
 		{"bootstrap-talos", BootstrapProvider, "talos", cfg.CABPTVersion, "bootstrap-components.yaml", "CABPT_VERSION"},
-		{"control-plane-talos", ControlPlaneProvider, "talos", cfg.CACPPTVersion, "control-plane-components.yaml",
+		{ControlPlaneProviderName, ControlPlaneProvider, "talos", cfg.CACPPTVersion, "control-plane-components.yaml",
 			"CACPPT_VERSION"},
 		{"infrastructure-hetzner", InfrastructureProvider, "hetzner", cfg.CAPHVersion, "infrastructure-components.yaml",
 			"CAPH_VERSION"},

@@ -18,9 +18,13 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
 )
+
+// controlPlaneSpec is the TalosConfigSpec of a TalosControlPlane.
+const controlPlaneSpec = "spec.controlPlaneConfig.controlplane"
 
 // strategicPatches is the field of a TalosConfigSpec with the patches.
 const strategicPatches = "strategicPatches"
@@ -51,7 +55,7 @@ func Patched(objects []*unstructured.Unstructured) (found []patched) {
 	for _, o := range objects {
 		switch o.GroupVersionKind() {
 		case capi.TalosControlPlaneKind:
-			found = append(found, patched{o, "spec.controlPlaneConfig.controlplane", machine.TypeControlPlane})
+			found = append(found, patched{o, controlPlaneSpec, machine.TypeControlPlane})
 		case capi.TalosConfigTemplateKind:
 			found = append(found, patched{o, "spec.template.spec", machine.TypeWorker})
 		}
@@ -164,6 +168,16 @@ func checkTexts(cfg config.Config, sources render.Sources, p patched, patches []
 		add(i, line, u.hint, u.problem)
 	}
 	return found
+}
+
+// MachineConfig is the machine configuration that the bootstrap provider makes for the servers of a TalosControlPlane,
+// with made-up secrets.
+func MachineConfig(cfg config.Config, tcp *unstructured.Unstructured) (machineconfig.Provider, error) {
+	m, err := patched{tcp, controlPlaneSpec, machine.TypeControlPlane}.merged(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("make the machine configuration of %s: %w", kube.Describe(tcp), err)
+	}
+	return m.Provider, nil
 }
 
 // merged is the machine configuration that the object's patches result in.

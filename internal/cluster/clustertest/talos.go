@@ -65,3 +65,7 @@ func (HealthyTalos) MachineConfig(context.Context, talos.Route) (machineconfig.P
 func (HealthyTalos) ApplyMachineConfig(context.Context, talos.Route, []byte) error {
 	return errors.New("no test has asked for another machine configuration")
 }
+
+func (HealthyTalos) CheckMachineConfig(context.Context, talos.Route, []byte) error {
+	return errors.New("no test has asked for another machine configuration")
+}

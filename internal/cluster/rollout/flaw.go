@@ -10,9 +10,6 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// controlPlaneProvider is clusterctl's name of CACPPT.
-const controlPlaneProvider = "control-plane-talos"
-
 // Flaw is why replacing, adding or removing control plane servers may never end with the control plane provider that is
 // installed in the cluster that manages this one, and what to do first; empty: no such reason is known. Who is asked to
 // agree to a rollout is told. Where none is installed yet, the configured one counts.
@@ -21,7 +18,7 @@ func Flaw(ctx context.Context, cfg config.Config, tools platform.Tools, manager 
 	if err != nil && !kube.Absent(err) {
 		return "", err
 	}
-	version := installed[controlPlaneProvider]
+	version := installed[capi.ControlPlaneProviderName]
 	if version == "" {
 		version = cfg.CACPPTVersion
 	}
