@@ -21,6 +21,13 @@ type UpgradeOptions struct {
 	InPlace bool
 }
 
+// ApplyOptions are the choices of Apply.
+type ApplyOptions struct {
+	// InPlace changes the machine configuration of the existing control plane servers, and Talos to a patch release,
+	// without replacing them. What cannot be changed in this way is an error.
+	InPlace bool
+}
+
 // UpgradeResult is the result of Upgrade or Apply.
 type UpgradeResult struct {
 	Stages []string // in their order; empty: there was nothing to change
@@ -43,7 +50,7 @@ func (s *Session) Upgrade(ctx context.Context, o UpgradeOptions) (r UpgradeResul
 // manifests that were changed since they were applied last, and then to its number of control plane servers. Fields
 // that were changed in the cluster since, and not in the configuration, stay. It needs Options.Yes or Options.Confirm.
 // To resume an interrupted change, call it again.
-func (s *Session) Apply(ctx context.Context) (r UpgradeResult, err error) {
+func (s *Session) Apply(ctx context.Context, o ApplyOptions) (r UpgradeResult, err error) {
 	err = s.operate(ctx, "apply", func(ctx context.Context, ask session.Questions) error {
 		b, err := s.session.Plan()
 		if err != nil {
@@ -56,7 +63,7 @@ func (s *Session) Apply(ctx context.Context) (r UpgradeResult, err error) {
 		if !managed {
 			return errors.New("apply the configuration: the cluster does not manage itself yet: run the target all")
 		}
-		is, err := operations.Apply(ctx, s.session, b, ask)
+		is, err := operations.Apply(ctx, s.session, b, operations.ApplyOptions{InPlace: o.InPlace}, ask)
 		r = upgradeResult(is)
 		return err
 	})

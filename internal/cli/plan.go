@@ -54,13 +54,16 @@ func planTargets(ctx context.Context, c *call) (changes bool, err error) {
 		k.Targets = c.Targets[1:]
 	}
 	if slices.Equal(k.Targets, []string{targetApply}) {
-		p, lines, err := examineApply(ctx, k)
+		p, lines, err := c.examineApply(ctx, k)
 		switch {
 		case err != nil:
 			return false, err
 		case p != nil:
 			return p.Changes(), c.print(p, func(io.Writer, int) error { return c.say("%s", strings.Join(lines, "\n")) })
 		}
+	}
+	if c.InPlace {
+		return false, errNotInPlace
 	}
 	f, err := operations.Plan(ctx, k, commands()...)
 	if err != nil {
@@ -72,7 +75,7 @@ func planTargets(ctx context.Context, c *call) (changes bool, err error) {
 			return err
 		}
 		k.Targets = []string{targetApply}
-		_, lines, err := examineApply(ctx, k)
+		_, lines, err := c.examineApply(ctx, k)
 		if err != nil {
 			lines = []string{c.hide.Text(text.Plainly(err.Error()))}
 		}
@@ -84,10 +87,10 @@ func planTargets(ctx context.Context, c *call) (changes bool, err error) {
 const applyHead = "what apply does first:"
 
 // examineApply says what apply would do, within a time.
-func examineApply(ctx context.Context, k session.Cluster) (*operations.ApplyPlan, []string, error) {
+func (c *call) examineApply(ctx context.Context, k session.Cluster) (*operations.ApplyPlan, []string, error) {
 	asked, cancel := context.WithTimeout(ctx, examinesWithin)
 	defer cancel()
-	return operations.ExamineApply(asked, k)
+	return operations.ExamineApply(asked, k, c.applyOptions())
 }
 
 // questions are what a run asks its operator, where that is possible. What a run would do is shown at a terminal alone.

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 
+	"github.com/slipway-k8s/slipway/internal/base/usage"
 	"github.com/slipway-k8s/slipway/internal/session"
 	"github.com/slipway-k8s/slipway/internal/session/operations"
 )
@@ -51,9 +52,11 @@ func runTargets(ctx context.Context, c *call) error {
 			return err
 		case applies:
 			return s.Locked(ctx, func(ctx context.Context) error {
-				_, err := operations.Apply(ctx, s, b, c.questions(s))
+				_, err := operations.Apply(ctx, s, b, c.applyOptions(), c.questions(s))
 				return err
 			})
+		case c.InPlace:
+			return errNotInPlace
 		}
 		result, err := operations.RunTargets(ctx, s, b, c.questions(s))
 		if err != nil {
@@ -65,3 +68,11 @@ func runTargets(ctx context.Context, c *call) error {
 		})
 	})
 }
+
+// applyOptions are the choices of apply, where it is the target.
+func (c *call) applyOptions() operations.ApplyOptions {
+	return operations.ApplyOptions{InPlace: c.InPlace}
+}
+
+var errNotInPlace = usage.Errorf("--in-place goes with \"apply\" alone, in a cluster that manages itself: nothing " +
+	"else changes the servers that there are; nothing was changed")

@@ -39,10 +39,10 @@ type configured struct {
 // changes tells whether anything does.
 func (c configured) changes() bool { return c.template != c.is || len(c.was)+len(c.created) > 0 }
 
-// configure reads the live objects and makes what they become with the requested values of variables. image is the name of
-// the image of the servers; empty: it stays.
-func (c *controlPlane) configure(ctx context.Context, values map[string]string, image string) (out configured,
-	err error) {
+// configure reads the live objects and makes what they become with the requested values of variables. image is the name
+// of the image of the servers; empty: it stays. With other, the manifests count in full (Options.Other).
+func (c *controlPlane) configure(ctx context.Context, values map[string]string, image string, other bool) (
+	out configured, err error) {
 	observed, err := changes.Observe(ctx, c.cfg, c.sources, c.manager)
 	if err != nil {
 		return out, err
@@ -51,9 +51,11 @@ func (c *controlPlane) configure(ctx context.Context, values map[string]string, 
 	if err != nil {
 		return out, err
 	}
-	before, err := c.lastApplied(ctx, observed)
-	if err != nil {
-		return out, err
+	before := &render.Rendered{}
+	if !other {
+		if before, err = c.lastApplied(ctx, observed); err != nil {
+			return out, err
+		}
 	}
 	if err := c.configureTemplate(ctx, before, becomes, &out); err != nil {
 		return out, err
@@ -233,7 +235,7 @@ func (e *environment) examineConfiguration(ctx context.Context, c clusters, o Op
 	if err != nil {
 		return out, err
 	}
-	becomes, err := plane.configure(ctx, values, image)
+	becomes, err := plane.configure(ctx, values, image, o.Other)
 	if err != nil {
 		return out, err
 	}
@@ -241,6 +243,19 @@ func (e *environment) examineConfiguration(ctx context.Context, c clusters, o Op
 		Template: becomes.template.GetName()})
 	if err != nil {
 		return out, err
+	}
+	if !o.InPlace {
+		if err := plane.refuseHalfInPlace(ctx); err != nil {
+			return out, err
+		}
+	} else {
+		var unfit []string
+		if found, unfit, err = plane.inPlace(ctx, becomes, found); err != nil {
+			return out, err
+		}
+		for _, why := range unfit {
+			refused = append(refused, "not in place: "+why+"; leave --in-place out, and the servers are replaced")
+		}
 	}
 	stage := Stage{Name: StageConfiguration, Back: "configure what was before, and apply that"}
 	var does []string
@@ -260,11 +275,32 @@ func (e *environment) examineConfiguration(ctx context.Context, c clusters, o Op
 		return out, &RefusedError{refused}
 	case len(does) > 0:
 		stage.Does, out.stage = strings.Join(does, "; "), &stage
+	case o.InPlace && len(o.Recorded) > 0:
+		stage.Does = "waits until every control plane server runs with what is configured, and Cluster API knows it"
+		out.stage, out.summaries = &stage, o.Recorded
 	case len(o.Recorded) > 0: // cut off after its last change
 		stage.Does, stage.Servers = "waits until every control plane server is as it is configured", true
 		out.stage, out.summaries = &stage, o.Recorded
 	}
 	return out, nil
+}
+
+// keepMachineConfig leaves the control plane's TalosConfigSpec as it is.
+func (c *configured) keepMachineConfig() error {
+	for i, o := range c.was {
+		if o.GroupVersionKind() != capi.TalosControlPlaneKind {
+			continue
+		}
+		is := c.becomes[i].Object
+		if err := unstructured.SetNestedField(is, controlPlaneSpecOf(o), controlPlaneSpec...); err != nil {
+			return err
+		}
+		if jsonEqual(is, o.Object) {
+			c.was, c.becomes = slices.Delete(c.was, i, i+1), slices.Delete(c.becomes, i, i+1)
+		}
+		break
+	}
+	return nil
 }
 
 // insert puts the stage behind those of the control plane's versions.
@@ -288,6 +324,8 @@ type configurationStep struct {
 	serversStep
 	requested []changes.Deviation
 	summaries []string
+	other     bool // Options.Other
+	inPlace   bool // the machine configuration is not changed here, and no server is replaced for it
 }
 
 func (s configurationStep) add(g *flow.Graph, offer *flow.Step[steps.Placement],
@@ -313,13 +351,17 @@ func (s configurationStep) run(ctx context.Context, say flow.Say, offer string) 
 			return Servers{}, err
 		}
 	}
-	err = apply.Change(ctx, s.cfg, say, "what is configured", func(ctx context.Context) (string, error) {
-		return "", s.change(ctx, say, plane, offer)
-	})
-	if err != nil {
+	if err := s.changeObjects(ctx, say, plane, offer); err != nil {
 		return Servers{}, err
 	}
 	return s.complete(ctx, say, plane, "the control plane's servers to be as they are configured")
+}
+
+// changeObjects changes the objects, and waits while the API server or its webhooks do not answer.
+func (s configurationStep) changeObjects(ctx context.Context, say flow.Say, plane *controlPlane, offer string) error {
+	return apply.Change(ctx, s.cfg, say, "what is configured", func(ctx context.Context) (string, error) {
+		return "", s.change(ctx, say, plane, offer)
+	})
 }
 
 // change changes the objects. The control plane's template is created first, the Cluster is changed last.
@@ -329,7 +371,10 @@ func (s configurationStep) change(ctx context.Context, say flow.Say, plane *cont
 	if err != nil {
 		return err
 	}
-	becomes, err := plane.configure(ctx, values, image)
+	becomes, err := plane.configure(ctx, values, image, s.other)
+	if err == nil && s.inPlace {
+		err = becomes.keepMachineConfig()
+	}
 	if err != nil || !becomes.changes() {
 		return err
 	}
@@ -363,7 +408,7 @@ func (s configurationStep) verify(ctx context.Context, _ Servers) flow.Verdict {
 	if err != nil {
 		return flow.Unknown(err)
 	}
-	is, err := s.examineConfiguration(ctx, c, Options{Requested: s.requested})
+	is, err := s.examineConfiguration(ctx, c, Options{Requested: s.requested, Other: s.other, InPlace: s.inPlace})
 	switch {
 	case err != nil:
 		return kube.Verdict(err)

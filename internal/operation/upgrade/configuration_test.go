@@ -97,6 +97,47 @@ func TestConfiguration(t *testing.T) {
 	}
 }
 
+// A change that was cut off, and is undone with the configuration of before: what the cluster has of it is changed
+// back, though the configuration is what was applied last.
+func TestConfigurationUndone(t *testing.T) {
+	p, tools := newProvider(t)
+	p.applied(t, tools)
+	p.Management.Change(clustertest.CAPH, "HetznerCluster", config.DefaultNamespace, "k8s", object{
+		"spec": object{"controlPlaneLoadBalancer": object{"type": "lb21", "algorithm": "least_connections"}}})
+	o := Options{Configuration: true}
+	if x, err := p.upgrade(t, p.Config(), tools, o); err != nil || len(x.Stages) > 0 {
+		t.Errorf("what was changed by other means: %+v, %v", x, err)
+	}
+	o.Other, o.Requested = true, requestedOf(p.Config(), "LOAD_BALANCER_TYPE")
+	if x, err := p.upgrade(t, p.Config(), tools, o); err != nil || len(x.Stages) != 1 {
+		t.Errorf("%+v, %v", x, err)
+	}
+	infrastructure := p.object("HetznerCluster", clustertest.CAPH, "k8s")
+	const balancer = "controlPlaneLoadBalancer"
+	if kind, how := capi.Text(infrastructure, "spec", balancer, "type"),
+		capi.Text(infrastructure, "spec", balancer, "algorithm"); kind != "lb11" || how == "least_connections" {
+		t.Errorf("the load balancer is %s with %s", kind, how)
+	}
+}
+
+// A record keeps that a change was begun with another configuration, until it has ended.
+func TestRecordOfAnotherConfiguration(t *testing.T) {
+	files := platform.FilesIn(t.TempDir())
+	another := Examination{Configuration: []string{"another"}, digest: "2", other: true}
+	for _, x := range []Examination{{Configuration: []string{"one"}, digest: "1"}, another, another} {
+		if err := Begin(files, x, Said{}); err != nil {
+			t.Fatal(err)
+		}
+		r, err := ReadRecord(files)
+		if err != nil || r.Digest != x.digest || r.Other != x.other || !r.Agreed(x) {
+			t.Errorf("%+v, %v", r, err)
+		}
+		if x.digest = "3"; r.Agreed(x) {
+			t.Error("another configuration counts as agreed to")
+		}
+	}
+}
+
 // An upgrade changes versions alone, whatever else is configured.
 func TestAnUpgradeLeavesTheConfiguration(t *testing.T) {
 	p, tools := newProvider(t)

@@ -90,7 +90,8 @@ func (e *environment) refuse(ctx context.Context, c clusters, now state, x Exami
 			"one more: run %s or %s first", now.replicas, e.tools.Command("scale", "control-plane", fmt.Sprint(now.replicas-1)),
 			e.tools.Command("scale", "control-plane", fmt.Sprint(now.replicas+1))))
 	}
-	if _, changes := change(x.From, x.To, talos); changes && e.cfg.ImageName != "" && e.cfg.ImageName == now.observed.Image() {
+	_, talosChanges := change(x.From, x.To, talos)
+	if talosChanges && e.cfg.ImageName != "" && e.cfg.ImageName == now.observed.Image() {
 		why = append(why, fmt.Sprintf("IMAGE_NAME=%s is the image of the servers that there are: set it to that of Talos %s, or "+
 			"leave it out", e.cfg.ImageName, x.To[talos]))
 	}
@@ -102,7 +103,7 @@ func (e *environment) refuse(ctx context.Context, c clusters, now state, x Exami
 	switch {
 	case err != nil:
 		unanswered = append(unanswered, "whether a PodDisruptionBudget keeps a server from being drained: "+err.Error())
-	case len(budgets) > 0 && !o.Resumes:
+	case len(budgets) > 0 && !o.Resumes && (x.Servers() || talosChanges): // else no node is drained
 		why = append(why, rollout.Undrainable(budgets))
 	}
 	if before, after := parsed(x.From[kubernetes]), parsed(x.To[kubernetes]); after.Minor > before.Minor {
@@ -137,8 +138,8 @@ const (
 	path   = "/metrics"
 	// most is above the some 2 MiB that an API server with many kinds tells.
 	most = 64 << 20
-	// connections for each API server. A load balancer that goes round reaches each of them with far fewer; other clients
-	// take their turns in between.
+	// connections for each API server. A load balancer that goes round reaches each of them with far fewer; other
+	// clients take their turns in between.
 	connections = 4
 )
 

@@ -155,19 +155,12 @@ func (c *controlPlane) askToUpgrade(ctx context.Context, say flow.Say, name, ins
 			return fmt.Errorf("%s", needs)
 		}
 	}
-	t, nodes, err := etcdview.AskControlPlane(ctx, c.cfg, c.tools)
+	t, route, err := c.talosOf(ctx, name)
 	if err != nil {
 		return err
 	}
-	i := slices.IndexFunc(nodes, func(n etcdview.Node) bool { return n.Server == name })
-	switch {
-	case i < 0:
-		return fmt.Errorf("server %s is not at Hetzner", name)
-	case nodes[i].Silent():
-		return fmt.Errorf("the Talos of server %s does not answer: %w", name, nodes[i].Err)
-	}
 	say("upgrading the Talos of server %s with %s", name, installer)
-	return t.Upgrade(ctx, nodes[i].Route, installer)
+	return t.Upgrade(ctx, route, installer)
 }
 
 // takeOver has new servers made from the image of the new Talos, and the servers that there are stand for servers of

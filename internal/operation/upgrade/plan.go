@@ -53,8 +53,8 @@ func NewPlan(cfg config.Config, tools platform.Tools, x Examination) (*Plan, err
 	}
 	p := &Plan{Graph: flow.New("upgrade"), Stages: x.Stages, last: map[string]string{}}
 	b := &builder{Plan: p, environment: e, set: set, replicas: x.Replicas, requested: x.requested,
-		summaries: x.Configuration}
-	if x.InPlace {
+		summaries: x.Configuration, inPlace: x.InPlace, other: x.other}
+	if x.InPlace && slices.ContainsFunc(x.Stages, func(s Stage) bool { return s.Name == StageTalos }) {
 		if b.installer, err = set.Installer(); err != nil {
 			return nil, err
 		}
@@ -75,6 +75,8 @@ type builder struct {
 	installer string // that Talos is upgraded in place with; empty: the servers are replaced
 	requested []changes.Deviation
 	summaries []string // of what these change
+	other     bool     // Options.Other
+	inPlace   bool     // the machine configuration is changed without replacing servers
 
 	before    []flow.Node // what the next step comes after
 	offer     *flow.Step[steps.Placement]
@@ -97,9 +99,13 @@ func (b *builder) add(s Stage) {
 	case s.Name == StageImage:
 		b.images()
 		b.ended(s.Name, b.snapshot, b.snapshot.Name())
+	case s.Name == StageConfiguration && b.inPlace:
+		step := inPlaceConfigurationStep{configurationStep{serversStep{b.environment, s, b.replicas}, b.requested,
+			b.summaries, b.other, true}}.add(b.Graph).After(b.before...)
+		b.ended(s.Name, step, step.Name())
 	case s.Name == StageConfiguration:
 		b.images()
-		step := configurationStep{serversStep{b.environment, s, b.replicas}, b.requested, b.summaries}.
+		step := configurationStep{serversStep{b.environment, s, b.replicas}, b.requested, b.summaries, b.other, false}.
 			add(b.Graph, b.offer, b.snapshot).After(b.before...)
 		b.ended(s.Name, step, step.Name())
 	case s.Name == StageTalos && b.installer != "":
@@ -166,7 +172,9 @@ type Examination struct {
 	Manager  string   `json:"manager"` // the cluster that manages this one, for people
 	Replicas int      `json:"replicas"`
 	Stages   []Stage  `json:"stages"`
-	InPlace  bool     `json:"inPlace,omitempty"` // Talos is upgraded without replacing the control plane's servers
+	// InPlace tells that Talos is upgraded, and the machine configuration changed, without replacing the control
+	// plane's servers.
+	InPlace bool `json:"inPlace,omitempty"`
 	// Workers are the numbers of servers that the worker pools have and keep.
 	Workers map[string]int `json:"workers,omitempty"`
 	// Configuration is what is done besides versions, for StageConfiguration.
@@ -179,6 +187,8 @@ type Examination struct {
 	Unanswered []string `json:"unanswered,omitempty"`
 
 	requested []changes.Deviation
+	digest    string
+	other     bool
 }
 
 // Servers tells whether the upgrade replaces servers.
@@ -187,6 +197,17 @@ func (x Examination) Servers() bool {
 		return s.Servers || s.Name == StageTalos && !x.InPlace || s.Name == StageWorkers ||
 			strings.HasPrefix(s.Name, StageKubernetes)
 	})
+}
+
+// replacing names the stages that replace servers.
+func (x Examination) replacing() string {
+	var names []string
+	for _, s := range x.Stages {
+		if (Examination{InPlace: x.InPlace, Stages: []Stage{s}}).Servers() {
+			names = append(names, s.String())
+		}
+	}
+	return strings.Join(names, "; ")
 }
 
 // Kubernetes are the versions that the control plane's servers get, one after another.
@@ -205,7 +226,8 @@ func (x Examination) Kubernetes() (versions []string) {
 type Options struct {
 	// Via are patch releases of Kubernetes to go through where the upgrade spans several minors.
 	Via []string
-	// InPlace has Talos upgraded without replacing the control plane's servers.
+	// InPlace has Talos upgraded, and with Configuration the machine configuration changed, without replacing the
+	// control plane's servers.
 	InPlace bool
 	// Resumes tells that the upgrade was begun before: the cluster need not be whole.
 	Resumes bool
@@ -213,6 +235,12 @@ type Options struct {
 	Configuration bool
 	Requested     []changes.Deviation
 	Recorded      []string // Record.Configuration of what is resumed
+	// Digest is of the configuration and its files.
+	Digest string
+	// Other tells that what is resumed was begun with another configuration, which the cluster may have in part: then
+	// all fields of the manifests are brought to it, and not only those in which they differ from what was applied
+	// last.
+	Other bool
 }
 
 // Examine says what an upgrade to the versions of a configuration does, or why it is refused (RefusedError). It changes
@@ -242,6 +270,14 @@ func (e *environment) examine(ctx context.Context, o Options, via map[uint64]str
 	c, err := e.open(ctx, say)
 	if err != nil {
 		return Examination{}, err
+	}
+	if o.Configuration && o.InPlace && !o.Resumes {
+		// Of one that was cut off, and whose record is lost, it is not known what it was begun with.
+		pending, err := newControlPlane(e, c).pendingInPlace(ctx)
+		if err != nil {
+			return Examination{}, err
+		}
+		o.Resumes, o.Other = pending != "", o.Other || pending != ""
 	}
 	now, err := e.read(ctx, c)
 	if err != nil {
@@ -277,6 +313,11 @@ func (e *environment) examine(ctx context.Context, o Options, via map[uint64]str
 			return x, err
 		}
 		x.Stages, x.Configuration, x.requested = is.insert(x.Stages), is.summaries, o.Requested
+		x.digest, x.other = o.Digest, o.Other
+		if o.InPlace && x.Servers() {
+			return x, &RefusedError{[]string{fmt.Sprintf("not in place: %s; upgrade first, or leave --in-place out",
+				x.replacing())}}
+		}
 	}
 	if len(x.Stages) == 0 {
 		return x, nil

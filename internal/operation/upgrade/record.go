@@ -32,6 +32,9 @@ type Record struct {
 	InPlace bool `json:"inPlace,omitempty"`
 	// Configuration is what it was agreed to change besides versions (Examination.Configuration).
 	Configuration []string `json:"configuration,omitempty"`
+	// Digest is Options.Digest; records of older releases have none. Other is Options.Other.
+	Digest string `json:"digest,omitempty"`
+	Other  bool   `json:"other,omitempty"`
 	// Again are the words to type to resume it, behind the command's name: "upgrade", "--to-set", "current". Records of
 	// older releases have none, and no Stages.
 	Again []string `json:"again,omitempty"`
@@ -144,6 +147,11 @@ func (r *Record) Same(x Examination) bool {
 		!slices.ContainsFunc(x.Configuration, func(s string) bool { return !slices.Contains(r.Configuration, s) })
 }
 
+// Agreed tells whether the operator agreed to an upgrade as it is now, with its configuration.
+func (r *Record) Agreed(x Examination) bool {
+	return r.Same(x) && (r.Digest == "" || r.Digest == x.digest)
+}
+
 // ReadRecord reads it; nil where no upgrade is under way.
 func ReadRecord(files platform.Files) (*Record, error) {
 	data, err := Files(files).Read(recordFile)
@@ -180,7 +188,7 @@ func Begin(files platform.Files, x Examination, said Said) error {
 			r.Stages = append(r.Stages, s.Name)
 		}
 	}
-	r.Again, r.PauseAfter = said.Again, said.PauseAfter
+	r.Again, r.PauseAfter, r.Digest, r.Other = said.Again, said.PauseAfter, x.digest, x.other
 	data, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
 		return err

@@ -39,7 +39,14 @@ func Upgrade(o operations.UpgradeOptions) Change {
 }
 
 // Apply brings the cluster to the configuration.
-func Apply(ctx context.Context, s *session.Session) (r operations.UpgradeResult, err error) {
+func Apply(o operations.ApplyOptions) Change {
+	return func(ctx context.Context, s *session.Session) (operations.UpgradeResult, error) {
+		return applied(ctx, s, o)
+	}
+}
+
+func applied(ctx context.Context, s *session.Session, o operations.ApplyOptions) (r operations.UpgradeResult,
+	err error) {
 	b, err := s.Plan()
 	if err != nil {
 		return r, err
@@ -51,7 +58,7 @@ func Apply(ctx context.Context, s *session.Session) (r operations.UpgradeResult,
 		return r, usage.Errorf("the cluster of the backup does not manage itself: a run of the bootstrap applies its " +
 			"manifests, and \"plan\" says what that changes")
 	}
-	return operations.Apply(ctx, s, b, session.Questions{})
+	return operations.Apply(ctx, s, b, o, session.Questions{})
 }
 
 // Rehearse restores a backup in a lab of its own, changes the cluster there to what a configuration has, and compares

@@ -2,6 +2,9 @@ package operations
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -24,12 +27,19 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
+// ApplyOptions are the choices of Apply.
+type ApplyOptions struct {
+	// InPlace changes the machine configuration of the control plane's servers, and Talos to a patch release, without
+	// replacing them.
+	InPlace bool
+}
+
 // Apply brings a cluster that manages itself to the configuration: to its versions as Upgrade does, to the values and
 // manifests that were changed since they were applied last, and then to the number of control plane servers, as Scale
 // does. What was changed in the cluster since, and not in the configuration, stays. It asks before it begins; one that
 // was begun is resumed.
-func Apply(ctx context.Context, s *session.Session, b planning.Bootstrap, ask session.Questions) (r UpgradeResult,
-	err error) {
+func Apply(ctx context.Context, s *session.Session, b planning.Bootstrap, o ApplyOptions, ask session.Questions) (
+	r UpgradeResult, err error) {
 	var wanted requested
 	err = s.Hub.Task("compare", "the configuration with the cluster", func(say flow.Say) error {
 		// One that was cut off may have left an API server that is about to go with its server.
@@ -43,7 +53,11 @@ func Apply(ctx context.Context, s *session.Session, b planning.Bootstrap, ask se
 	if err != nil {
 		return r, err
 	}
+	wanted.options.InPlace = o.InPlace
 	again := []string{b.Plan.Cluster.Name()}
+	if o.InPlace {
+		again = append(again, "--in-place")
+	}
 	for _, v := range s.Values {
 		again = append(again, v.Shown())
 	}
@@ -102,7 +116,18 @@ func request(ctx context.Context, given settings.Configuration, b planning.Boots
 	if found.Err != nil {
 		return r, found.Err
 	}
-	r.options = upgrade.Options{Configuration: true, Requested: changes.RequestedDeviations(found.Deviations)}
+	if r.options.Digest, r.options.Other, err = begunWithOther(b); err != nil {
+		return r, err
+	}
+	for i := range found.Deviations {
+		d := &found.Deviations[i]
+		_, version := upgrade.VersionsOf(given.Config)[d.Variable]
+		if r.options.Other && !version && d.Variable != changes.ReplicasVariable &&
+			!slices.Contains(changes.ImmutableVariables(), d.Variable) {
+			d.Requested = true // the cluster may have it of the configuration that it was to get
+		}
+	}
+	r.options.Configuration, r.options.Requested = true, changes.RequestedDeviations(found.Deviations)
 	if r.cfg, err = changes.KeptValues(given.Config, found.Deviations); err != nil {
 		return r, err
 	}
@@ -124,6 +149,26 @@ func request(ctx context.Context, given settings.Configuration, b planning.Boots
 		r.servers, r.cfg.ControlPlaneReplicas = given.ControlPlaneReplicas, records[at].From
 	}
 	return r, err
+}
+
+// begunWithOther is a digest of the configuration, and tells whether a change was begun with another one, and was cut
+// off.
+func begunWithOther(b planning.Bootstrap) (digest string, other bool, err error) {
+	digests, err := changes.ManifestDigests(b.Cfg, b.Sources)
+	if err != nil {
+		return "", false, err
+	}
+	text, err := json.Marshal(digests)
+	if err != nil {
+		return "", false, err
+	}
+	sum := sha256.Sum256(text)
+	digest = hex.EncodeToString(sum[:])
+	record, err := upgrade.ReadRecord(b.Tools.Files)
+	if err != nil || record == nil || len(record.Configuration) == 0 {
+		return digest, false, err
+	}
+	return digest, record.Other || record.Digest != "" && record.Digest != digest, nil
 }
 
 // Scaling is what Apply does with the number of control plane servers.
@@ -206,7 +251,7 @@ func applyFirst(ctx context.Context, s *session.Session, b planning.Bootstrap, a
 		return nil
 	}
 	err := s.Locked(ctx, func(ctx context.Context) error {
-		_, err := Apply(ctx, s, b, ask)
+		_, err := Apply(ctx, s, b, ApplyOptions{}, ask)
 		return err
 	})
 	s.Begin(ctx, s.Targets) // the operation that Apply began or resumed has ended
@@ -232,7 +277,7 @@ func (p ApplyPlan) Changes() bool { return len(p.Stages) > 0 || p.Scale != nil }
 
 // ExamineApply says what Apply would do, in words, too; nil: the targets do not ask for it, or nothing could be asked.
 // It changes nothing.
-func ExamineApply(ctx context.Context, k session.Cluster) (p *ApplyPlan, lines []string, err error) {
+func ExamineApply(ctx context.Context, k session.Cluster, o ApplyOptions) (p *ApplyPlan, lines []string, err error) {
 	if err := k.Validate(ctx); err != nil {
 		return nil, nil, err
 	}
@@ -252,6 +297,7 @@ func ExamineApply(ctx context.Context, k session.Cluster) (p *ApplyPlan, lines [
 	if err != nil {
 		return nil, nil, err
 	}
+	wanted.options.InPlace = o.InPlace
 	p = &ApplyPlan{}
 	if p.Scale, err = wanted.examineScale(ctx, at.Cfg.Config, at.Tools); err != nil {
 		return nil, nil, err

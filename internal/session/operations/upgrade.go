@@ -49,7 +49,8 @@ func Upgrade(ctx context.Context, s *session.Session, o UpgradeOptions, ask sess
 	return r, err
 }
 
-// hideIn hides secrets in what is printed and recorded of a change: fields of the manifests are named with their values.
+// hideIn hides secrets in what is printed and recorded of a change: fields of the manifests are named with their
+// values.
 func hideIn(hide *redact.Redactor, x *upgrade.Examination) {
 	for i := range x.Stages {
 		hide.Each(&x.Stages[i].Does)
@@ -196,7 +197,7 @@ func agreeToUpgrade(ctx context.Context, s *session.Session, x upgrade.Examinati
 	if record != nil {
 		s.Hub.Note("resuming the change that was begun %s", record.Began.Format(time.RFC3339))
 	}
-	if s.Yes || record.Same(x) {
+	if s.Yes || record.Agreed(x) {
 		return nil
 	}
 	command, verb, danger := "upgrade", "upgrade", "only a restore of a backup brings an older Kubernetes back"

@@ -1,0 +1,506 @@
+package upgrade
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	machineconfig "github.com/siderolabs/talos/pkg/machinery/config"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/client/kube"
+	talosapi "github.com/slipway-k8s/slipway/internal/client/talos"
+	"github.com/slipway-k8s/slipway/internal/cluster/capi"
+	"github.com/slipway-k8s/slipway/internal/cluster/changes"
+	"github.com/slipway-k8s/slipway/internal/cluster/checks"
+	"github.com/slipway-k8s/slipway/internal/cluster/etcdview"
+	"github.com/slipway-k8s/slipway/internal/cluster/situation"
+	"github.com/slipway-k8s/slipway/internal/cluster/wait"
+	"github.com/slipway-k8s/slipway/internal/ensure/apply"
+	"github.com/slipway-k8s/slipway/platform"
+)
+
+// serverInPlace is a control plane server whose machine configuration is changed without replacing it.
+type serverInPlace struct {
+	machine, config *unstructured.Unstructured // its Machine, and the TalosConfig that this refers to
+	// begun are other TalosConfigs of the Machine: of a change in place that was cut off, with which the server may
+	// run.
+	begun []*unstructured.Unstructured
+	// from are the fields that change, for each configuration that the server may run with.
+	from [][]changedField
+	// fields are all of them.
+	fields []changedField
+}
+
+// changed is a machine configuration with the change; nil: it has it. others are fields in which it is none of those
+// that the server may run with: they were changed by other means.
+func (s serverInPlace) changed(live machineconfig.Provider) (text []byte, others []string, err error) {
+	has := false
+	for _, fields := range s.from {
+		made, differ, err := withFields(live, fields)
+		switch {
+		case err != nil || made != nil:
+			return made, nil, err
+		case len(differ) == 0: // it is this one, which has nothing to change, or has the change
+			has = true
+		}
+		others = append(others, differ...)
+	}
+	if has {
+		return nil, nil, nil
+	}
+	return nil, others, nil
+}
+
+func (s serverInPlace) name() string { return capi.ServerOf(s.machine) }
+
+// controlPlaneSpecOf is the TalosConfigSpec of a TalosControlPlane.
+func controlPlaneSpecOf(tcp *unstructured.Unstructured) any {
+	spec, _, _ := unstructured.NestedFieldNoCopy(tcp.Object, controlPlaneSpec...)
+	return spec
+}
+
+var controlPlaneSpec = []string{"spec", "controlPlaneConfig", "controlplane"}
+
+// serversInPlace are the control plane's servers, with the fields in which what a TalosControlPlane makes of them
+// differs from what each may run with. refused says why the difference cannot be brought to a server.
+func (c *controlPlane) serversInPlace(ctx context.Context, tcp *unstructured.Unstructured) (all []serverInPlace,
+	refused []string, err error) {
+	is, err := checks.MachineConfig(c.cfg, tcp)
+	if err != nil {
+		return nil, nil, err
+	}
+	if all, err = c.configsOfServers(ctx); err != nil {
+		return nil, nil, err
+	}
+	for i := range all {
+		s := &all[i]
+		if s.config == nil {
+			return nil, nil, fmt.Errorf("%s refers to no TalosConfig that exists", kube.Describe(s.machine))
+		}
+		for _, one := range append([]*unstructured.Unstructured{s.config}, s.begun...) {
+			if !samePatchesAside(one.Object["spec"], controlPlaneSpecOf(tcp)) {
+				refused = append(refused, fmt.Sprintf("more than strategicPatches differs between %s and %s",
+					kube.Describe(one), kube.Describe(tcp)))
+			}
+			was, err := checks.MachineConfig(c.cfg, withSpec(tcp, one.Object["spec"]))
+			if err != nil {
+				return nil, nil, err
+			}
+			fields, err := changedFields(was, is)
+			if err != nil {
+				return nil, nil, err
+			}
+			s.from, s.fields = append(s.from, fields), append(s.fields, fields...)
+		}
+	}
+	return all, append(refused, notInPlace(all)...), nil
+}
+
+// configsOfServers are the control plane's servers with their TalosConfigs.
+func (c *controlPlane) configsOfServers(ctx context.Context) (all []serverInPlace, err error) {
+	machines, err := capi.List(ctx, c.manager, c.cfg.Namespace, capi.MachineKind, c.cfg.ClusterName)
+	if err != nil {
+		return nil, err
+	}
+	configs := capi.ListOf(capi.TalosConfigKind)
+	if err := c.manager.List(ctx, configs, client.InNamespace(c.cfg.Namespace)); err != nil {
+		return nil, fmt.Errorf("list the TalosConfigs: %w", err)
+	}
+	for _, m := range capi.ControlPlaneMachines(machines) {
+		if m.GetDeletionTimestamp() != nil {
+			continue
+		}
+		s := serverInPlace{machine: &m}
+		for i := range configs.Items {
+			switch one := &configs.Items[i]; {
+			case one.GetName() == capi.Text(&m, configRef...):
+				s.config = one
+			case ownedBy(one, &m):
+				s.begun = append(s.begun, one)
+			}
+		}
+		all = append(all, s)
+	}
+	return all, nil
+}
+
+func ownedBy(o, owner *unstructured.Unstructured) bool {
+	return slices.ContainsFunc(o.GetOwnerReferences(), func(r metav1.OwnerReference) bool {
+		return r.UID == owner.GetUID()
+	})
+}
+
+// samePatchesAside tells whether two TalosConfigSpecs differ in their patches alone.
+func samePatchesAside(a, b any) bool {
+	without := func(spec any) map[string]any {
+		fields, _ := spec.(map[string]any)
+		out := maps.Clone(fields)
+		delete(out, "strategicPatches")
+		return out
+	}
+	return jsonEqual(without(a), without(b))
+}
+
+// wantedSpec is the TalosConfigSpec that the control plane's servers get. A talosVersion of the same minor version,
+// which makes the same machine configuration, stays: after an upgrade of Talos in place it is the one of before.
+func (c *controlPlane) wantedSpec(ctx context.Context, becomes configured) (any, error) {
+	live, err := c.talosControlPlane(ctx)
+	if err != nil {
+		return nil, err
+	}
+	path := append(slices.Clone(controlPlaneSpec), "talosVersion")
+	tcp := becomes.controlPlane(c.cfg.ControlPlaneName())
+	if has := capi.Text(live, path...); has != "" && config.SameMinor(has, capi.Text(tcp, path...)) {
+		if err := unstructured.SetNestedField(tcp.Object, has, path...); err != nil {
+			return nil, err
+		}
+	}
+	return controlPlaneSpecOf(tcp), nil
+}
+
+// fieldsOf are the names of the fields that change on any of the servers.
+func fieldsOf(all []serverInPlace) (names []string) {
+	for _, s := range all {
+		for _, f := range s.fields {
+			if name := f.String(); !slices.Contains(names, name) {
+				names = append(names, name)
+			}
+		}
+	}
+	return names
+}
+
+// notInPlace says which fields Talos does not bring to a running server.
+func notInPlace(all []serverInPlace) (refused []string) {
+	for _, s := range all {
+		for _, f := range s.fields {
+			text := f.String() + " does not reach a running server without a reboot, or restarts an API server or etcd"
+			if !f.inPlace() && !slices.Contains(refused, text) {
+				refused = append(refused, text)
+			}
+		}
+	}
+	return refused
+}
+
+// inPlace turns the replacement of the control plane's servers, where it is among the consequences, into a change of
+// their machine configuration, which is also one where an earlier one was cut off. refused says why that cannot be.
+// Each server's Talos is asked whether it would take its new configuration.
+func (c *controlPlane) inPlace(ctx context.Context, becomes configured, found []changes.Consequence) (
+	out []changes.Consequence, refused []string, err error) {
+	tcp := becomes.controlPlane(c.cfg.ControlPlaneName())
+	replaces := func(one changes.Consequence) bool {
+		return one.Effect == changes.EffectReplaces && one.Object.Kind == tcp.GetKind()
+	}
+	at := slices.IndexFunc(found, replaces)
+	if at >= 0 && becomes.template != becomes.is {
+		return nil, []string{found[at].Summary()}, nil
+	}
+	wanted, err := c.wantedSpec(ctx, becomes)
+	if err != nil {
+		return nil, nil, err
+	}
+	pending, err := c.pendingInPlace(ctx)
+	if err != nil || at < 0 && pending == "" {
+		return found, nil, err
+	}
+	live, err := c.talosControlPlane(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	if rolling := capi.FalseCondition(live, "MachinesSpecUpToDate"); pending == "" && rolling != (capi.Condition{}) {
+		return nil, []string{"the control plane's servers are being replaced"}, nil
+	}
+	servers, refused, err := c.serversInPlace(ctx, withSpec(tcp, wanted))
+	if err != nil {
+		return nil, nil, err
+	}
+	if _, paused := live.GetAnnotations()[capi.PausedAnnotation]; paused {
+		refused = append(refused, kube.Describe(live)+" is paused (annotation "+capi.PausedAnnotation+")")
+	}
+	if len(refused) == 0 {
+		refused, err = c.refusedByTalos(ctx, servers)
+	}
+	if err != nil || len(refused) > 0 {
+		return nil, refused, err
+	}
+	if pending == "" && len(fieldsOf(servers)) == 0 { // a talosVersion alone
+		return slices.DeleteFunc(found, replaces), nil, nil
+	}
+	change := changes.Consequence{Effect: changes.EffectChanges, Why: fieldsOf(servers),
+		Object:  platform.Object{APIVersion: tcp.GetAPIVersion(), Kind: tcp.GetKind(), Name: tcp.GetName()},
+		Servers: capi.ServersOf(machinesOf(servers))}
+	return append([]changes.Consequence{change}, slices.DeleteFunc(found, replaces)...), nil, nil
+}
+
+func machinesOf(servers []serverInPlace) (machines []unstructured.Unstructured) {
+	for _, s := range servers {
+		machines = append(machines, *s.machine)
+	}
+	return machines
+}
+
+// controlPlane is the TalosControlPlane as it becomes.
+func (c configured) controlPlane(name string) *unstructured.Unstructured {
+	for _, o := range c.all {
+		if o.GroupVersionKind() == capi.TalosControlPlaneKind && o.GetName() == name {
+			return o
+		}
+	}
+	return nil
+}
+
+// refusedByTalos says which servers have another value in a field that changes, or would not take the change.
+func (c *controlPlane) refusedByTalos(ctx context.Context, servers []serverInPlace) (refused []string, err error) {
+	for _, s := range servers {
+		t, route, err := c.talosOf(ctx, s.name())
+		if err != nil {
+			return nil, err
+		}
+		live, err := t.MachineConfig(ctx, route)
+		if err != nil {
+			return nil, err
+		}
+		text, others, err := s.changed(live)
+		if err == nil && len(others) == 0 {
+			_, _, err = c.bootstrapData(ctx, s)
+		}
+		if err == nil && text != nil {
+			if err = t.CheckMachineConfig(ctx, route, text); !refusedBy(err) {
+				if err != nil {
+					return nil, err
+				}
+				continue
+			}
+		}
+		if len(others) > 0 {
+			err = othersChanged(others)
+		}
+		if err != nil {
+			refused = append(refused, fmt.Sprintf("server %s: %v", s.name(), err))
+		}
+	}
+	return refused, nil
+}
+
+func othersChanged(fields []string) error {
+	return fmt.Errorf("its machine configuration was changed by other means in %s: set the value that the cluster's "+
+		"configuration had, or the one that it has now (talosctl edit machineconfig)", strings.Join(fields, ", "))
+}
+
+// refusedBy tells whether Talos has refused a machine configuration, so that asking again is of no use.
+func refusedBy(err error) bool {
+	return slices.Contains([]codes.Code{codes.InvalidArgument, codes.Unimplemented, codes.PermissionDenied},
+		status.Code(err))
+}
+
+// talosOf is the Talos of a control plane server, and the route by which it answers.
+func (c *controlPlane) talosOf(ctx context.Context, name string) (talosapi.Client, talosapi.Route, error) {
+	t, nodes, err := etcdview.AskControlPlane(ctx, c.cfg, c.tools)
+	if err != nil {
+		return nil, talosapi.Route{}, err
+	}
+	i := slices.IndexFunc(nodes, func(n etcdview.Node) bool { return n.Server == name })
+	switch {
+	case i < 0:
+		return nil, talosapi.Route{}, fmt.Errorf("server %s is not at Hetzner", name)
+	case nodes[i].Silent():
+		return nil, talosapi.Route{}, fmt.Errorf("the Talos of server %s does not answer: %w", name, nodes[i].Err)
+	}
+	return t, nodes[i].Route, nil
+}
+
+// inPlaceConfigurationStep is a configurationStep that changes the machine configuration of the control plane's servers
+// in place.
+type inPlaceConfigurationStep struct{ configurationStep }
+
+func (s inPlaceConfigurationStep) add(g *flow.Graph) *flow.Step[Servers] {
+	task := s.task()
+	task.Doc = "the cluster's own objects are as configured, and every control plane server runs as they say"
+	task.Run, task.Verify = flow.Do(s.run), s.verify
+	task.Spec = map[string][]string{"in place": s.summaries}
+	task.Deadline += s.cfg.ProvidersTimeout.D() + time.Duration(2*s.replicas+2)*s.cfg.LoadBalancerTimeout.D()
+	task.Waits = []flow.Wait{
+		{For: "one server to run with its machine configuration (CONTROL_PLANE_TIMEOUT and NODES_TIMEOUT)",
+			Within: s.serverTakes()},
+		{For: "the restart of the control plane provider (PROVIDERS_TIMEOUT)", Within: s.cfg.ProvidersTimeout.D()},
+		wait.Webhooks(s.cfg),
+	}
+	return flow.Add(g, task)
+}
+
+// run changes one server after another, and then what Cluster API knows of them. Until all servers are changed, no
+// object is.
+func (s inPlaceConfigurationStep) run(ctx context.Context, say flow.Say) (Servers, error) {
+	c, _, err := s.begin(ctx, say)
+	if err != nil {
+		return Servers{}, err
+	}
+	plane := newControlPlane(s.environment, c)
+	values, _ := s.requestedValues(s.requested)
+	values, image, err := plane.resolved(ctx, values, "")
+	if err != nil {
+		return Servers{}, err
+	}
+	becomes, err := plane.configure(ctx, values, image, s.other)
+	if err != nil {
+		return Servers{}, err
+	}
+	wanted, err := plane.wantedSpec(ctx, becomes)
+	if err != nil {
+		return Servers{}, err
+	}
+	servers, refused, err := plane.serversInPlace(ctx, becomes.controlPlane(s.cfg.ControlPlaneName()))
+	if err == nil && len(refused) > 0 {
+		err = &RefusedError{refused}
+	}
+	if err != nil {
+		return Servers{}, err
+	}
+	for i := range servers { // all, before a server is changed: a later run finds what servers may run with
+		err := apply.Change(ctx, s.cfg, say, "the new TalosConfig of "+kube.Describe(servers[i].machine),
+			func(ctx context.Context) (string, error) {
+				return "", plane.createConfig(ctx, say, &servers[i], wanted)
+			})
+		if err != nil {
+			return Servers{}, err
+		}
+	}
+	for i, one := range servers {
+		if len(one.fields) == 0 {
+			continue
+		}
+		if err := plane.changeServer(ctx, say, one); err != nil {
+			return Servers{}, err
+		}
+		say("%d of %d servers run with their new machine configuration", i+1, len(servers))
+	}
+	if err := plane.takeConfiguration(ctx, say, wanted); err != nil {
+		return Servers{}, err
+	}
+	if err := s.changeObjects(ctx, say, plane, ""); err != nil {
+		return Servers{}, err
+	}
+	return s.complete(ctx, say, plane, "the control plane to be whole with its new configuration")
+}
+
+// restartsWithin is how long a kubelet may take to restart with another configuration. A change that makes the same
+// configuration of the kubelet restarts none.
+const restartsWithin = time.Minute
+
+// changeServer has a server run with its new machine configuration, once the control plane is whole, and waits until it
+// is so again.
+func (c *controlPlane) changeServer(ctx context.Context, say flow.Say, s serverInPlace) error {
+	watching, stop := context.WithCancel(ctx)
+	defer stop()
+	var changed, started time.Time // when the server was changed; when its kubelet had started before
+	restarts := slices.ContainsFunc(s.fields, func(f changedField) bool { return f.within(kubeletField) })
+	w := wait.Wait{What: fmt.Sprintf("server %s to run with its new machine configuration", s.name()),
+		Within: c.serverTakes(), Changes: c.reader.Changes(watching),
+		Explain: c.observer.Obstacles(c.manager, situation.WatchedOf(c.cfg))}
+	return w.Until(ctx, say, func(ctx context.Context) (string, error) {
+		machine, err := capi.Get(ctx, c.manager, c.cfg.Namespace, capi.MachineKind, s.machine.GetName())
+		if kube.Absent(err) || err == nil && machine.GetDeletionTimestamp() != nil {
+			return "", nil // another one takes its place, and is looked at when all others are changed
+		}
+		if err != nil {
+			return "", err
+		}
+		tcp, err := c.talosControlPlane(ctx)
+		if err != nil {
+			return "", err
+		}
+		v, err := c.look(ctx, tcp)
+		if err != nil {
+			return "", err
+		}
+		t, route, err := c.talosOf(ctx, s.name())
+		if err != nil {
+			return "", err
+		}
+		live, err := t.MachineConfig(ctx, route)
+		if err != nil {
+			return "", err
+		}
+		text, others, err := s.changed(live)
+		if err == nil && len(others) > 0 {
+			err = othersChanged(others)
+		}
+		if err != nil {
+			return "", wait.Final(fmt.Errorf("server %s: %w", s.name(), err))
+		}
+		kubelet, err := t.Service(ctx, route, "kubelet")
+		if err != nil {
+			return "", err
+		}
+		switch missing := wait.Sentences(v.lacks...); {
+		case text == nil && restarts && !kubelet.Started.After(started) && time.Since(changed) < restartsWithin:
+			return wait.Sentences("its kubelet has not restarted with it yet", missing), nil
+		case text == nil && !kubelet.Healthy:
+			return wait.Sentences("its kubelet is not healthy", missing), nil
+		case text == nil || missing != "":
+			return missing, nil
+		}
+		say("server %s: %s", s.name(), strings.Join(fieldsOf([]serverInPlace{s}), ", "))
+		changed, started = time.Now(), kubelet.Started
+		if err := t.ApplyMachineConfig(ctx, route, text); err != nil {
+			if refusedBy(err) {
+				err = wait.Final(err)
+			}
+			return "", err
+		}
+		return "it was changed a moment ago", nil
+	})
+}
+
+func (s inPlaceConfigurationStep) verify(ctx context.Context, was Servers) flow.Verdict {
+	c, err := s.open(ctx, silent)
+	if err != nil {
+		return flow.Unknown(err)
+	}
+	pending, err := newControlPlane(s.environment, c).pendingInPlace(ctx)
+	switch {
+	case err != nil:
+		return kube.Verdict(err)
+	case pending != "":
+		return flow.Gone("%s", pending)
+	}
+	return s.configurationStep.verify(ctx, was)
+}
+
+// refuseHalfInPlace refuses what replaces servers while a change in place was cut off: servers may run with what no
+// TalosConfig of theirs has.
+func (c *controlPlane) refuseHalfInPlace(ctx context.Context) error {
+	pending, err := c.pendingInPlace(ctx)
+	if err != nil || pending == "" {
+		return err
+	}
+	return &RefusedError{[]string{fmt.Sprintf("%s: run %s first, with the same configuration to complete the change, "+
+		"or with the one before to undo it", pending, c.tools.Command("apply", "--in-place"))}}
+}
+
+// pendingInPlace says that a change in place was cut off; empty: none was.
+func (c *controlPlane) pendingInPlace(ctx context.Context) (string, error) {
+	tcp, err := c.talosControlPlane(ctx)
+	if err != nil {
+		return "", err
+	}
+	servers, err := c.configsOfServers(ctx)
+	if err != nil {
+		return "", err
+	}
+	if halfTaken(tcp) || slices.ContainsFunc(servers, func(s serverInPlace) bool { return len(s.begun) > 0 }) {
+		return "a change of the machine configuration in place has not ended", nil
+	}
+	return "", nil
+}
