@@ -4,12 +4,14 @@ import (
 	"context"
 	"encoding/base64"
 	"errors"
+	"net/http"
 	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -20,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/client/kube/kubetest"
 	talosapi "github.com/slipway-k8s/slipway/internal/client/talos"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
@@ -42,6 +45,8 @@ type configuredServers struct {
 	checked  int
 	refuses  func(server string) error // what Talos says to a change; nil: it takes it
 	replaces []string                  // what the provider would have replaced
+	// refusesMachines has the API server refuse a change of the second Machine.
+	refusesMachines atomic.Bool
 }
 
 func newConfiguredServers(t *testing.T) *configuredServers {
@@ -78,6 +83,13 @@ func newConfiguredServers(t *testing.T) *configuredServers {
 	p.Management.Put(kubetest.Object("apps/v1", "Deployment", "cacppt-system", "cacppt-controller-manager", object{
 		"metadata": object{"labels": object{capi.ProviderLabel: capi.ControlPlaneProviderName}, "generation": 1},
 		"spec":     object{"replicas": 1, "selector": object{"matchLabels": object{"control-plane": "cacppt"}}}}))
+	p.Management.Fail = func(r *http.Request) (int, string) {
+		if c.refusesMachines.Load() && r.Method == http.MethodPatch &&
+			strings.HasSuffix(r.URL.Path, "/machines/"+p.servers[1]) {
+			return http.StatusForbidden, "no change of Machines"
+		}
+		return 0, ""
+	}
 	c.tools.Talos = func([]byte) (talosapi.Client, error) { return runs{etcdOf{p: p}, c}, nil }
 	c.followDeployment(t)
 	return c
@@ -240,6 +252,55 @@ func TestConfigurationInPlace(t *testing.T) {
 	}
 }
 
+// A change that was cut off is completed, or undone, where nothing of it is recorded, and meanwhile nothing else replaces
+// servers.
+func TestConfigurationInPlaceCutOff(t *testing.T) {
+	for name, undone := range map[string]bool{"completed": false, "undone": true} {
+		t.Run(name, func(t *testing.T) {
+			c := newConfiguredServers(t)
+			own := c.tools.Overrides
+			c.patch(t, sysctls)
+			o := Options{Configuration: true, InPlace: true}
+			x, err := Examine(t.Context(), c.Config(), c.tools, o, c.say)
+			if err != nil {
+				t.Fatal(err)
+			}
+			// It ends when it gives the second Machine its TalosConfig.
+			c.refusesMachines.Store(true)
+			plan, err := NewPlan(c.Config(), c.tools, x)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := clustertest.Run(t, plan.Graph, []string{StageConfiguration}, flow.Memory(), nil); err == nil {
+				t.Fatal("it was not cut off")
+			}
+			c.refusesMachines.Store(false)
+			if undone {
+				c.tools.Overrides = own
+			}
+			_, err = Examine(t.Context(), c.Config(), c.tools, Options{Configuration: true}, c.say)
+			if refused, is := errors.AsType[*RefusedError](err); !is ||
+				!strings.Contains(refused.Error(), "apply --in-place") {
+				t.Errorf("without --in-place: %v", err)
+			}
+			if _, err := c.upgrade(t, c.Config(), c.tools, o); err != nil {
+				t.Fatal(err)
+			}
+			for name, spec := range c.configs() {
+				if !reflect.DeepEqual(spec, controlPlaneSpecOf(c.controlPlane())) {
+					t.Errorf("the TalosConfig of %s is %v", name, spec)
+				}
+				if has := strings.Contains(c.running[name], "vm.max_map_count"); has == undone {
+					t.Errorf("server %s has the sysctl: %v", name, has)
+				}
+			}
+			if halfTaken(c.controlPlane()) || len(c.replaces) > 0 {
+				t.Errorf("the provider would have replaced %q", c.replaces)
+			}
+		})
+	}
+}
+
 // What cannot be changed in place is refused, and nothing is changed.
 func TestNotInPlace(t *testing.T) {
 	for name, tc := range map[string]struct {
@@ -251,6 +312,23 @@ func TestNotInPlace(t *testing.T) {
 		"a field of the control plane": {patch: "cluster:\n  apiServer:\n    extraArgs:\n      profiling: \"false\"\n",
 			says: "cluster.apiServer.extraArgs.profiling"},
 		"another server type": {patch: sysctls, args: []string{"SERVER_TYPE=cx43"}, says: "server type"},
+		"another Kubernetes": {patch: sysctls, args: []string{"KUBERNETES_VERSION=v1.35.9"},
+			says: "not in place: kubernetes-1-35-9"},
+		"paused": {patch: sysctls, says: "is paused", alter: func(c *configuredServers) {
+			c.Management.Change(clustertest.CACPPT, "TalosControlPlane", config.DefaultNamespace, "k8s-control-plane",
+				object{"metadata": object{"annotations": object{capi.PausedAnnotation: "true"}}})
+		}},
+		"being replaced": {patch: sysctls, says: "are being replaced", alter: func(c *configuredServers) {
+			c.Management.Change(clustertest.CACPPT, "TalosControlPlane", config.DefaultNamespace, "k8s-control-plane",
+				object{"status": object{"conditions": []any{object{"type": "MachinesSpecUpToDate", "status": "False"}}}})
+		}},
+		"a Secret of other content": {patch: sysctls, says: "the machine configuration in Secret default/" +
+			"k8s-control-plane-0-bootstrap-data: machine.sysctls.vm.max_map_count differs", alter: func(c *configuredServers) {
+			text := strings.Replace(c.running["k8s-control-plane-0"], "machine:\n",
+				"machine:\n    sysctls:\n        vm.max_map_count: \"7\"\n", 1)
+			c.Management.Change("v1", "Secret", config.DefaultNamespace, "k8s-control-plane-0-bootstrap-data",
+				object{"data": object{bootstrapDataKey: base64.StdEncoding.EncodeToString([]byte(text))}})
+		}},
 		"talosctl": {patch: sysctls, says: "server k8s-control-plane-1: its machine configuration was changed by " +
 			"other means in machine.sysctls.vm.max_map_count", alter: func(c *configuredServers) {
 			c.running["k8s-control-plane-1"] = strings.Replace(c.running["k8s-control-plane-1"], "machine:\n",
