@@ -123,8 +123,16 @@ func PlanAdoption(ctx context.Context, k session.Cluster, d *adopt.Description) 
 		return f, nil, err
 	}
 	k.Targets = AdoptionTargets(b.Plan, d)
-	if f, err = Plan(ctx, k); err != nil || f.Existing == nil { // it is this state folder's: an adoption is resumed
+	f, err = Plan(ctx, k)
+	if err == nil && f.Unforeseen != "" { // once more: an API server, or a webhook behind it, may not have answered
+		f, err = Plan(ctx, k)
+	}
+	if err != nil || f.Existing == nil { // it is this state folder's: an adoption is resumed
 		return f, k.Targets, err
+	}
+	if f.Unforeseen != "" {
+		return f, nil, fmt.Errorf("compare the cluster with the files that describe it: %s; nothing was changed: run the same "+
+			"again when the cluster answers", f.Unforeseen)
 	}
 	var would []string
 	for _, s := range f.Steps {
