@@ -17,9 +17,9 @@ import (
 )
 
 // fieldsInPlace are the fields of a machine configuration that Talos brings to a running server by itself, in every
-// version that is supported (Talos, "Editing Machine Configuration"; up to v1.12 internal/app/machined/pkg/runtime,
-// CanApplyImmediate; from v1.13 on any field is accepted, and some count from the next boot on). Fields of cluster are
-// not among them: its programs are restarted, or read them as the server boots.
+// version that is supported (Talos, "Editing Machine Configuration"). Older versions refuse others without a reboot;
+// newer ones accept any field, of which some count from the next boot on. Fields of cluster are not among them: its
+// programs are restarted, or read them as the server boots.
 func fieldsInPlace() []string {
 	return []string{"machine.certSANs", "machine.kernel", "machine.kubelet", "machine.logging",
 		"machine.network.extraHostEntries", "machine.network.nameservers", "machine.nodeAnnotations",
