@@ -72,8 +72,8 @@ func allowances() []allowance {
 			states: []string{"HCloudMachineTemplate"}},
 		{why: "Cluster API's health check sets them once it has looked, after a move some time later",
 			states: []string{"MachineHealthCheck"}, fields: []string{"conditions.HealthCheckSucceeded"}},
-		{why: "Cluster API leaves out Machines that are less than ten seconds old, and CACPPT sets no condition UpToDate, " +
-			"so that this is True or Unknown by the moment of Cluster API's last look",
+		{why: "Cluster API leaves out Machines that are less than ten seconds old, and CACPPT sets no condition " +
+			"UpToDate, so that this is True or Unknown by the moment of Cluster API's last look",
 			fields: []string{"conditions.ControlPlaneMachinesUpToDate"}},
 		{why: "when the API server first saw an old token", fields: []string{"data.since"}},
 		{why: "a run's own records, and its lock; how far each step is, is compared",

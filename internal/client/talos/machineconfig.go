@@ -3,6 +3,7 @@ package talos
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -11,6 +12,8 @@ import (
 	"github.com/siderolabs/talos/pkg/machinery/client"
 	"github.com/siderolabs/talos/pkg/machinery/config"
 	configresource "github.com/siderolabs/talos/pkg/machinery/resources/config"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 // MachineConfig is the machine configuration that a node runs with. It has every secret of the cluster that the node
@@ -82,6 +85,12 @@ func (c *Credentials) ApplyMachineConfig(ctx context.Context, r Route, wanted []
 func (c *Credentials) CheckMachineConfig(ctx context.Context, r Route, wanted []byte) error {
 	return c.sendMachineConfig(ctx, r, "check a machine configuration for "+r.String(),
 		&machine.ApplyConfigurationRequest{Data: wanted, DryRun: true})
+}
+
+// ConfigRefused tells whether a node has refused a machine configuration, so that sending it again is of no use.
+func ConfigRefused(err error) bool {
+	return slices.Contains([]codes.Code{codes.InvalidArgument, codes.Unimplemented, codes.PermissionDenied},
+		status.Code(err))
 }
 
 func (c *Credentials) sendMachineConfig(ctx context.Context, r Route, doing string,

@@ -16,6 +16,9 @@ const (
 // ControlPlaneProviderName is CACPPT's name at clusterctl, and the value of ProviderLabel on what it is made of.
 const ControlPlaneProviderName = "control-plane-talos"
 
+// BootstrapDataKey is the key of the machine configuration in the Secret of a Machine.
+const BootstrapDataKey = "value"
+
 // ControlPlaneRole is the label of control plane nodes, which Talos sets.
 const ControlPlaneRole = "node-role.kubernetes.io/control-plane"
 

@@ -125,9 +125,6 @@ func (in inputs) patch(ctx context.Context, say flow.Say, manager *kube.Cluster,
 	return nil
 }
 
-// bootstrapDataKey is the key of the machine configuration in the Secret of a Machine.
-const bootstrapDataKey = "value"
-
 // ensureBootstrapData gives the machine configurations that servers were made with the new authorities: CAPH makes a
 // server that has vanished again from them, and CABPT writes them once. They have the keys of the authorities, too.
 func (in inputs) ensureBootstrapData(ctx context.Context, say flow.Say, manager *kube.Cluster, a authorities) error {
@@ -148,9 +145,9 @@ func (in inputs) ensureBootstrapData(ctx context.Context, say flow.Say, manager 
 		if err != nil {
 			return fmt.Errorf("read Secret %s/%s: %w", in.cfg.Namespace, name, err)
 		}
-		is, err := configloader.NewFromBytes(secret.Data[bootstrapDataKey])
+		is, err := configloader.NewFromBytes(secret.Data[capi.BootstrapDataKey])
 		if err != nil { // not the error itself, which may quote a key
-			return fmt.Errorf("the key %s of Secret %s/%s is not a machine configuration", bootstrapDataKey,
+			return fmt.Errorf("the key %s of Secret %s/%s is not a machine configuration", capi.BootstrapDataKey,
 				in.cfg.Namespace, name)
 		}
 		_, controlPlane := machines[i].GetLabels()[capi.ControlPlaneLabel]
@@ -161,7 +158,7 @@ func (in inputs) ensureBootstrapData(ctx context.Context, say flow.Say, manager 
 		if wanted == nil {
 			continue
 		}
-		if err := in.patch(ctx, say, manager, secret, map[string][]byte{bootstrapDataKey: wanted}); err != nil {
+		if err := in.patch(ctx, say, manager, secret, map[string][]byte{capi.BootstrapDataKey: wanted}); err != nil {
 			return err
 		}
 	}

@@ -13,8 +13,6 @@ import (
 	"github.com/siderolabs/talos/pkg/machinery/config"
 	"github.com/siderolabs/talos/pkg/machinery/config/encoder"
 	"github.com/siderolabs/talos/pkg/machinery/config/types/v1alpha1"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/client/hetzner"
@@ -285,8 +283,7 @@ func (in inputs) change(ctx context.Context, say flow.Say, c clusters, a authori
 
 // refusal is an error of Talos after which asking again is of no use, or the error as it is.
 func refusal(err error) error {
-	if slices.Contains([]codes.Code{codes.InvalidArgument, codes.Unimplemented, codes.PermissionDenied},
-		status.Code(err)) {
+	if talos.ConfigRefused(err) {
 		return wait.Final(err)
 	}
 	return err

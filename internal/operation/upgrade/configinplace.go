@@ -9,8 +9,6 @@ import (
 	"time"
 
 	machineconfig "github.com/siderolabs/talos/pkg/machinery/config"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -181,12 +179,6 @@ func othersChanged(fields []string) error {
 		"configuration had, or the one that it has now (talosctl edit machineconfig)", strings.Join(fields, ", "))
 }
 
-// refusedBy tells whether Talos has refused a machine configuration, so that asking again is of no use.
-func refusedBy(err error) bool {
-	return slices.Contains([]codes.Code{codes.InvalidArgument, codes.Unimplemented, codes.PermissionDenied},
-		status.Code(err))
-}
-
 // talosOf is the Talos of a control plane server, and the route by which it answers.
 func (c *controlPlane) talosOf(ctx context.Context, name string) (talosapi.Client, talosapi.Route, error) {
 	t, nodes, err := etcdview.AskControlPlane(ctx, c.cfg, c.tools)
@@ -337,7 +329,7 @@ func (c *controlPlane) changeServer(ctx context.Context, say flow.Say, s serverI
 		say("server %s: %s", s.name(), strings.Join(fieldsOf([]serverInPlace{s}), ", "))
 		changed, started = time.Now(), kubelet.Started
 		if err := t.ApplyMachineConfig(ctx, route, text); err != nil {
-			if refusedBy(err) {
+			if talosapi.ConfigRefused(err) {
 				err = wait.Final(err)
 			}
 			return "", err

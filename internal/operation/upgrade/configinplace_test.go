@@ -77,7 +77,7 @@ func newConfiguredServers(t *testing.T) *configuredServers {
 		p.Management.Put(kubetest.Object("v1", "Secret", config.DefaultNamespace, name+"-bootstrap-data", object{
 			"metadata": object{"ownerReferences": []any{object{"apiVersion": talosConfigVersion, "kind": "TalosConfig",
 				"name": name, "uid": "config-" + name, "controller": true}}},
-			"data": object{bootstrapDataKey: base64.StdEncoding.EncodeToString(text)}}))
+			"data": object{capi.BootstrapDataKey: base64.StdEncoding.EncodeToString(text)}}))
 		c.running[name] = string(text)
 	}
 	p.Management.Put(kubetest.Object("apps/v1", "Deployment", "cacppt-system", "cacppt-controller-manager", object{
@@ -106,7 +106,7 @@ func (c *configuredServers) followDeployment(t *testing.T) {
 			d := c.Management.Get("apps/v1", "Deployment", "cacppt-system", "cacppt-controller-manager")
 			annotations, _, _ := unstructured.NestedStringMap(d.Object, "spec", "template", "metadata", "annotations")
 			if now := annotations[restartedAnnotation]; now != restarted {
-				time.Sleep(20 * time.Millisecond)
+				time.Sleep(20 * time.Millisecond) // as long as a Pod takes to end: nothing tells when
 				c.Management.Remove("v1", "Pod", "cacppt-system", "cacppt"+restarted)
 				restarted, cached = now, nil
 			}
@@ -126,7 +126,7 @@ func (c *configuredServers) followDeployment(t *testing.T) {
 					}
 				}
 			}
-			time.Sleep(5 * time.Millisecond)
+			time.Sleep(5 * time.Millisecond) // the provider looks from time to time, whatever happens
 		}
 	})
 	t.Cleanup(func() { stop(); playing.Wait() })
@@ -230,7 +230,7 @@ func TestConfigurationInPlace(t *testing.T) {
 			t.Errorf("the TalosConfig of %s is %v", name, spec)
 		}
 		secret := c.Management.Get("v1", "Secret", config.DefaultNamespace, name+"-bootstrap-data")
-		data, _, _ := unstructured.NestedString(secret.Object, "data", bootstrapDataKey)
+		data, _, _ := unstructured.NestedString(secret.Object, "data", capi.BootstrapDataKey)
 		text, err := base64.StdEncoding.DecodeString(data)
 		m := c.Management.Get(clustertest.CAPI, "Machine", config.DefaultNamespace, name)
 		if err != nil || !strings.Contains(string(text), "vm.max_map_count: \"262144\"") ||
@@ -252,8 +252,8 @@ func TestConfigurationInPlace(t *testing.T) {
 	}
 }
 
-// A change that was cut off is completed, or undone, where nothing of it is recorded, and meanwhile nothing else replaces
-// servers.
+// A change that was cut off is completed, or undone, where nothing of it is recorded, and meanwhile nothing else
+// replaces servers.
 func TestConfigurationInPlaceCutOff(t *testing.T) {
 	for name, undone := range map[string]bool{"completed": false, "undone": true} {
 		t.Run(name, func(t *testing.T) {
@@ -320,15 +320,21 @@ func TestNotInPlace(t *testing.T) {
 		}},
 		"being replaced": {patch: sysctls, says: "are being replaced", alter: func(c *configuredServers) {
 			c.Management.Change(clustertest.CACPPT, "TalosControlPlane", config.DefaultNamespace, "k8s-control-plane",
-				object{"status": object{"conditions": []any{object{"type": "MachinesSpecUpToDate", "status": "False"}}}})
+				object{"status": object{"conditions": []any{
+					object{"type": "MachinesSpecUpToDate", "status": "False"}}}})
 		}},
 		"a Secret of other content": {patch: sysctls, says: "the machine configuration in Secret default/" +
-			"k8s-control-plane-0-bootstrap-data: machine.sysctls.vm.max_map_count differs", alter: func(c *configuredServers) {
-			text := strings.Replace(c.running["k8s-control-plane-0"], "machine:\n",
-				"machine:\n    sysctls:\n        vm.max_map_count: \"7\"\n", 1)
-			c.Management.Change("v1", "Secret", config.DefaultNamespace, "k8s-control-plane-0-bootstrap-data",
-				object{"data": object{bootstrapDataKey: base64.StdEncoding.EncodeToString([]byte(text))}})
-		}},
+			"k8s-control-plane-0-bootstrap-data: machine.sysctls.vm.max_map_count differs",
+			alter: func(c *configuredServers) {
+				text := strings.Replace(c.running["k8s-control-plane-0"], "machine:\n",
+					"machine:\n    sysctls:\n        vm.max_map_count: \"7\"\n", 1)
+				c.Management.Change("v1", "Secret", config.DefaultNamespace, "k8s-control-plane-0-bootstrap-data",
+					object{"data": object{capi.BootstrapDataKey: base64.StdEncoding.EncodeToString([]byte(text))}})
+			}},
+		"no Secret": {patch: sysctls, says: "server k8s-control-plane-0: read Secret default/",
+			alter: func(c *configuredServers) {
+				c.Management.Remove("v1", "Secret", config.DefaultNamespace, "k8s-control-plane-0-bootstrap-data")
+			}},
 		"talosctl": {patch: sysctls, says: "server k8s-control-plane-1: its machine configuration was changed by " +
 			"other means in machine.sysctls.vm.max_map_count", alter: func(c *configuredServers) {
 			c.running["k8s-control-plane-1"] = strings.Replace(c.running["k8s-control-plane-1"], "machine:\n",

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/slipway-k8s/slipway/internal/client/kube"
+	talosapi "github.com/slipway-k8s/slipway/internal/client/talos"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/cluster/changes"
 	"github.com/slipway-k8s/slipway/platform"
@@ -111,7 +112,7 @@ func (c *controlPlane) refusedByTalos(ctx context.Context, servers []serverInPla
 			_, _, err = c.bootstrapData(ctx, s)
 		}
 		if err == nil && text != nil {
-			if err = t.CheckMachineConfig(ctx, route, text); !refusedBy(err) {
+			if err = t.CheckMachineConfig(ctx, route, text); !talosapi.ConfigRefused(err) {
 				if err != nil {
 					return nil, err
 				}

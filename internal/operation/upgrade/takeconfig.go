@@ -34,8 +34,6 @@ const (
 	restartedAnnotation = "kubectl.kubernetes.io/restartedAt"
 	// onDelete is the rolloutStrategy with which the control plane provider replaces no server by itself.
 	onDelete = "OnDelete"
-	// bootstrapDataKey is the key of the machine configuration in the Secret of a Machine.
-	bootstrapDataKey = "value"
 )
 
 // configRef is where a Machine names its TalosConfig.
@@ -93,7 +91,7 @@ func (c *controlPlane) takeConfiguration(ctx context.Context, say flow.Say, want
 	if err := c.restartProvider(ctx, say); err != nil {
 		return err
 	}
-	return apply.Change(ctx, c.cfg, say, "its rolloutStrategy again, as "+kube.Describe(tcp),
+	return apply.Change(ctx, c.cfg, say, "the rolloutStrategy of "+kube.Describe(tcp),
 		func(ctx context.Context) (string, error) { return "", c.giveStrategyBack(ctx, say) })
 }
 
@@ -124,7 +122,7 @@ func (c *controlPlane) replaceConfigs(ctx context.Context, say flow.Say, servers
 		}
 		err := apply.Change(ctx, c.cfg, say, "the new TalosConfig of Machine "+s.machine.GetName(),
 			func(ctx context.Context) (string, error) { return "", c.replaceConfig(ctx, say, s, wanted) })
-		if err != nil && !kube.Absent(err) { // the Machine may have been deleted meanwhile: the next list tells
+		if err != nil {
 			return err
 		}
 	}
@@ -193,7 +191,8 @@ func (c *controlPlane) giveStrategyBack(ctx context.Context, say flow.Say) error
 // restartProvider restarts the control plane provider, and waits until none of its Pods of before is left.
 func (c *controlPlane) restartProvider(ctx context.Context, say flow.Say) error {
 	var found appsv1.DeploymentList
-	var old []types.UID
+	var old []types.UID // of the Pods before the restart
+	restarted := false
 	w := wait.Wait{What: "the restart of the control plane provider", Within: c.cfg.ProvidersTimeout.D()}
 	return w.Until(ctx, say, func(ctx context.Context) (string, error) {
 		provider := client.MatchingLabels{capi.ProviderLabel: capi.ControlPlaneProviderName}
@@ -203,7 +202,6 @@ func (c *controlPlane) restartProvider(ctx context.Context, say flow.Say) error 
 		if len(found.Items) == 0 {
 			return "no Deployment has the label " + capi.ProviderLabel + "=" + capi.ControlPlaneProviderName, nil
 		}
-		first := old == nil
 		var missing []string
 		for i := range found.Items {
 			d := &found.Items[i]
@@ -211,7 +209,7 @@ func (c *controlPlane) restartProvider(ctx context.Context, say flow.Say) error 
 			if err != nil {
 				return "", err
 			}
-			if first {
+			if !restarted {
 				old = append(old, pods...)
 				if err := c.restart(ctx, say, d); err != nil {
 					return "", err
@@ -229,6 +227,7 @@ func (c *controlPlane) restartProvider(ctx context.Context, say flow.Say) error 
 			}
 			missing = append(missing, unready)
 		}
+		restarted = true
 		return wait.Sentences(missing...), nil
 	})
 }
@@ -290,26 +289,29 @@ func (c *controlPlane) createConfig(ctx context.Context, say flow.Say, s *server
 // replaceConfig has a Machine refer to the TalosConfig with the new configuration: the Secret with the machine
 // configuration first, from which CAPH makes a vanished server again. The other ones are deleted last.
 func (c *controlPlane) replaceConfig(ctx context.Context, say flow.Say, s serverInPlace, wanted any) error {
+	machine, err := capi.Get(ctx, c.manager, c.cfg.Namespace, capi.MachineKind, s.machine.GetName())
+	if kube.Absent(err) || err == nil && machine.GetDeletionTimestamp() != nil {
+		return nil // the next list of servers has it no more, or another one in its place
+	}
+	if err != nil {
+		return err
+	}
+	s.machine = machine // by now it names its Secret
 	is := s.config
 	if !jsonEqual(is.Object["spec"], wanted) {
 		at := slices.IndexFunc(s.begun, func(o *unstructured.Unstructured) bool {
 			return jsonEqual(o.Object["spec"], wanted)
 		})
 		if at < 0 {
-			return fmt.Errorf("%s has no TalosConfig with the new configuration: the API server has another one than it "+
-				"was given", kube.Describe(s.machine))
+			return fmt.Errorf("%s has no TalosConfig with the new configuration: the API server has another one than "+
+				"it was given", kube.Describe(s.machine))
 		}
-		var err error
 		is, err = capi.Get(ctx, c.manager, c.cfg.Namespace, capi.TalosConfigKind, s.begun[at].GetName())
 		if err != nil {
 			return err
 		}
 	}
 	if err := c.changeBootstrapData(ctx, s, is); err != nil {
-		return err
-	}
-	machine, err := capi.Get(ctx, c.manager, c.cfg.Namespace, capi.MachineKind, s.machine.GetName())
-	if err != nil {
 		return err
 	}
 	if capi.Text(machine, configRef...) != is.GetName() {
@@ -354,7 +356,7 @@ func (c *controlPlane) changeBootstrapData(ctx context.Context, s serverInPlace,
 		changed.OwnerReferences = append(changed.OwnerReferences, *metav1.NewControllerRef(owner, capi.TalosConfigKind))
 	}
 	if text != nil {
-		changed.Data[bootstrapDataKey] = text
+		changed.Data[capi.BootstrapDataKey] = text
 	}
 	patch := client.MergeFromWithOptions(secret, client.MergeFromWithOptimisticLock{})
 	if err := c.manager.Patch(ctx, changed, patch); err != nil {
@@ -372,9 +374,9 @@ func (c *controlPlane) bootstrapData(ctx context.Context, s serverInPlace) (*cor
 	if err := c.manager.Get(ctx, key, secret); err != nil {
 		return nil, nil, fmt.Errorf("read Secret %s: %w", key, err)
 	}
-	is, err := configloader.NewFromBytes(secret.Data[bootstrapDataKey])
+	is, err := configloader.NewFromBytes(secret.Data[capi.BootstrapDataKey])
 	if err != nil { // not the error itself, which may quote a key
-		return nil, nil, fmt.Errorf("the key %s of Secret %s is not a machine configuration", bootstrapDataKey, key)
+		return nil, nil, fmt.Errorf("the key %s of Secret %s is not a machine configuration", capi.BootstrapDataKey, key)
 	}
 	text, others, err := s.changed(is)
 	if err == nil && len(others) > 0 {

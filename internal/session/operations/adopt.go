@@ -131,8 +131,8 @@ func PlanAdoption(ctx context.Context, k session.Cluster, d *adopt.Description) 
 		return f, k.Targets, err
 	}
 	if f.Unforeseen != "" {
-		return f, nil, fmt.Errorf("compare the cluster with the files that describe it: %s; nothing was changed: run the same "+
-			"again when the cluster answers", f.Unforeseen)
+		return f, nil, fmt.Errorf("compare the cluster with the files that describe it: %s; nothing was changed: run "+
+			"the same again when the cluster answers", f.Unforeseen)
 	}
 	var would []string
 	for _, s := range f.Steps {
