@@ -111,6 +111,9 @@ func (c *controlPlane) refusedByTalos(ctx context.Context, servers []serverInPla
 		if err == nil && len(others) == 0 {
 			_, _, err = c.bootstrapData(ctx, s)
 		}
+		if kube.Unwell(err) { // no answer is no refusal
+			return nil, err
+		}
 		if err == nil && text != nil {
 			if err = t.CheckMachineConfig(ctx, route, text); !talosapi.ConfigRefused(err) {
 				if err != nil {
