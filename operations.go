@@ -6,6 +6,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/operation/destroy"
+	"github.com/slipway-k8s/slipway/internal/operation/upgrade"
 	"github.com/slipway-k8s/slipway/internal/session"
 	"github.com/slipway-k8s/slipway/internal/session/operations"
 )
@@ -15,7 +16,7 @@ type UpgradeOptions struct {
 	// Via lists the Kubernetes patch releases to pass through. By default it is the newest patch release of each minor
 	// version in between.
 	Via []string
-	// PauseAfter names a stage to pause after. The same call without it continues. Optional.
+	// PauseAfter names a stage to pause after, or FirstServer. The same call without it continues. Optional.
 	PauseAfter string
 	// InPlace upgrades Talos to a patch release on the existing control plane servers, without replacing them.
 	InPlace bool
@@ -26,7 +27,13 @@ type ApplyOptions struct {
 	// InPlace changes the machine configuration of the existing control plane servers, and Talos to a patch release,
 	// without replacing them. What cannot be changed in this way is an error.
 	InPlace bool
+	// PauseAfter names a stage to pause after, or FirstServer. The same call without it continues. Optional.
+	PauseAfter string
 }
+
+// FirstServer is what an upgrade or a change can be paused after besides its stages: the first control plane server has
+// the change, and no other. A server that is replaced is kept beside its successor meanwhile.
+const FirstServer = upgrade.FirstServer
 
 // UpgradeResult is the result of Upgrade or Apply.
 type UpgradeResult struct {
@@ -46,6 +53,16 @@ func (s *Session) Upgrade(ctx context.Context, o UpgradeOptions) (r UpgradeResul
 	return r, err
 }
 
+// AbortUpgrade undoes an Upgrade or Apply that is replacing the first control plane server: the new server is deleted,
+// and those from before stay. It is an error where one of those was deleted already. It needs Options.Yes or
+// Options.Confirm.
+func (s *Session) AbortUpgrade(ctx context.Context) error {
+	return s.operate(ctx, "upgrade --abort", func(ctx context.Context, ask session.Questions) error {
+		_, err := operations.AbortUpgrade(ctx, s.session, ask)
+		return err
+	})
+}
+
 // Apply brings a cluster that manages itself to the configuration: to its versions as Upgrade does, to its values and
 // manifests that were changed since they were applied last, and then to its number of control plane servers. Fields
 // that were changed in the cluster since, and not in the configuration, stay. It needs Options.Yes or Options.Confirm.
@@ -63,7 +80,7 @@ func (s *Session) Apply(ctx context.Context, o ApplyOptions) (r UpgradeResult, e
 		if !managed {
 			return errors.New("apply the configuration: the cluster does not manage itself yet: run the target all")
 		}
-		is, err := operations.Apply(ctx, s.session, b, operations.ApplyOptions{InPlace: o.InPlace}, ask)
+		is, err := operations.Apply(ctx, s.session, b, operations.ApplyOptions(o), ask)
 		r = upgradeResult(is)
 		return err
 	})

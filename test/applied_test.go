@@ -58,6 +58,18 @@ func (d *firstDay) applied(t *testing.T) {
 		t.Fatalf("plan and a refusal changed servers: %v", now)
 	}
 	watched := watchEtcd(t, d.command)
+	if o := d.run(nil, append(args, "--pause-after", "first-server", "--yes")...); o.exit != 0 ||
+		!strings.Contains(o.output, "upgrade --abort") {
+		t.Fatalf("paused after the first server: exit %d\n%s", o.exit, o.end())
+	}
+	if now := names(); len(now) != len(before)+1 || slices.ContainsFunc(before, func(name string) bool {
+		return !slices.Contains(now, name)
+	}) {
+		t.Errorf("paused after the first server: %v, before %v", now, before)
+	}
+	if said, _ := d.exec(t.Context(), "status", "--lab"); !strings.Contains(said, "was ended after first-server, as asked") {
+		t.Errorf("status does not say that the change is paused:\n%s", said)
+	}
 	killed := d.run(func(e event, p *os.Process) {
 		if strings.Contains(e.Message, "1 of 3 servers") {
 			_ = p.Kill()

@@ -297,7 +297,38 @@ func (u *upgrading) neverReady() {
 	if err != nil || len(now.Items) != len(nodes.Items)+1 {
 		u.t.Errorf("there are %d nodes, %v", len(now.Items), err)
 	}
+	u.aborted(names)
 	u.agents(client, "null")
+}
+
+// aborted undoes an upgrade whose first new server is not Ready: killed once it has put the TalosControlPlane back, and
+// run again. The nodes of before are left, and the next upgrade begins anew.
+func (u *upgrading) aborted(before []string) {
+	u.t.Helper()
+	abort := []string{"upgrade", "--abort", "--lab", "--yes"}
+	killed := u.run(func(e event, p *os.Process) {
+		if strings.Contains(e.Message, "version v1.33.13 → ") && strings.HasPrefix(e.Message, "TalosControlPlane") {
+			_ = p.Kill()
+		}
+	}, abort...)
+	if killed.exit == 0 {
+		u.t.Fatalf("abort was not killed\n%s", killed.end())
+	}
+	if o := u.run(nil, abort...); o.exit != 0 {
+		u.t.Fatalf("abort: exit %d\n%s", o.exit, o.end())
+	}
+	nodes, err := workload(u.t, u.command).CoreV1().Nodes().List(u.t.Context(), metav1.ListOptions{})
+	if err != nil || len(nodes.Items) != len(before) || slices.ContainsFunc(nodes.Items, func(n corev1.Node) bool {
+		return !slices.Contains(before, fmt.Sprintf("%q", n.Name))
+	}) {
+		u.t.Errorf("after the abort there are %d nodes, before it %v; %v", len(nodes.Items), before, err)
+	}
+	if o := u.run(nil, abort...); o.exit != 1 || !strings.Contains(o.output, "no server of the control plane is being replaced") {
+		u.t.Errorf("a second abort: exit %d\n%s", o.exit, o.end())
+	}
+	if said, err := u.exec(u.t.Context(), "status", "--lab"); strings.Contains(said, "an upgrade to") {
+		u.t.Errorf("status still names the upgrade: %v\n%s", err, said)
+	}
 }
 
 // agents gives the network's agents a node affinity.

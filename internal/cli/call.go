@@ -10,6 +10,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/base/usage"
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
 	"github.com/slipway-k8s/slipway/internal/session"
+	"github.com/slipway-k8s/slipway/internal/session/operations"
 	"github.com/slipway-k8s/slipway/internal/state/settings"
 )
 
@@ -29,7 +30,7 @@ type arguments struct {
 	Prune    bool   // of image: delete the snapshots that are too many
 	Packer   bool   // of image: print the call of Packer
 	Abort    bool   // of pivot: put back what was not finished
-	InPlace  bool   // of apply: replace no server of the control plane
+	Apply    operations.ApplyOptions
 	DryRun   bool   // only say what would be done
 	Identity string // of backup, restore and drill: file with the keys; empty: BACKUP_IDENTITY_FILE
 	// Of those that read a backup: take it although it is a plain file, or although nothing shows who made it.

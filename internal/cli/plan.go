@@ -62,8 +62,8 @@ func planTargets(ctx context.Context, c *call) (changes bool, err error) {
 			return p.Changes(), c.print(p, func(io.Writer, int) error { return c.say("%s", strings.Join(lines, "\n")) })
 		}
 	}
-	if c.InPlace {
-		return false, errNotInPlace
+	if (c.Apply != operations.ApplyOptions{}) {
+		return false, errOfApply
 	}
 	f, err := operations.Plan(ctx, k, commands()...)
 	if err != nil {
@@ -90,7 +90,7 @@ const applyHead = "what apply does first:"
 func (c *call) examineApply(ctx context.Context, k session.Cluster) (*operations.ApplyPlan, []string, error) {
 	asked, cancel := context.WithTimeout(ctx, examinesWithin)
 	defer cancel()
-	return operations.ExamineApply(asked, k, c.applyOptions())
+	return operations.ExamineApply(asked, k, c.Apply)
 }
 
 // questions are what a run asks its operator, where that is possible. What a run would do is shown at a terminal alone.

@@ -74,7 +74,7 @@ func rehearseApply(ctx context.Context, c *call, o rehearsalOptions) error {
 		return usage.Errorf("the backup is of cluster %s, and the configuration of cluster %s", of, is)
 	}
 	options.State = state
-	return o.run(ctx, c, k, options, to, targetApply, drill.Apply(c.applyOptions()))
+	return o.run(ctx, c, k, options, to, targetApply, drill.Apply(c.Apply))
 }
 
 // run restores a backup into a lab of its own, with the versions of the backup, changes the cluster there to what

@@ -52,11 +52,11 @@ func runTargets(ctx context.Context, c *call) error {
 			return err
 		case applies:
 			return s.Locked(ctx, func(ctx context.Context) error {
-				_, err := operations.Apply(ctx, s, b, c.applyOptions(), c.questions(s))
+				_, err := operations.Apply(ctx, s, b, c.Apply, c.questions(s))
 				return err
 			})
-		case c.InPlace:
-			return errNotInPlace
+		case c.Apply != operations.ApplyOptions{}:
+			return errOfApply
 		}
 		result, err := operations.RunTargets(ctx, s, b, c.questions(s))
 		if err != nil {
@@ -69,10 +69,5 @@ func runTargets(ctx context.Context, c *call) error {
 	})
 }
 
-// applyOptions are the choices of apply, where it is the target.
-func (c *call) applyOptions() operations.ApplyOptions {
-	return operations.ApplyOptions{InPlace: c.InPlace}
-}
-
-var errNotInPlace = usage.Errorf("--in-place goes with \"apply\" alone, in a cluster that manages itself: nothing " +
-	"else changes the servers that there are; nothing was changed")
+var errOfApply = usage.Errorf("--in-place and --pause-after go with \"apply\" alone, in a cluster that manages " +
+	"itself; nothing was changed")

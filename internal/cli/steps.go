@@ -45,7 +45,8 @@ func newStepCommand(c *call, s flow.Info, plan *steps.Plan) *cobra.Command {
 		cmd.Long += "\n\nAlone, and in a cluster that manages itself, it brings what was changed in the configuration to the " +
 			"cluster: the control plane's servers are replaced one after another. With --dry-run it says what that is."
 		addRehearsal(c, cmd)
-		cmd.Flags().BoolVar(&o.InPlace, "in-place", false, "change the machine configuration of the control plane "+
+		addPauseAfterFlag(cmd, &o.Apply.PauseAfter)
+		cmd.Flags().BoolVar(&o.Apply.InPlace, "in-place", false, "change the machine configuration of the control plane "+
 			"servers that there are, and Talos to a patch release, without replacing them; "+
 			"what needs new servers is refused")
 	case targetPivot:

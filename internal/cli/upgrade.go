@@ -27,6 +27,7 @@ type upgradeOptions struct {
 	Via        []string // patch releases of Kubernetes to go through
 	PauseAfter string   // stage
 	InPlace    bool     // Talos, without replacing servers
+	Abort      bool     // undo the replacement of the first server
 	rehearsalOptions
 }
 
@@ -46,15 +47,52 @@ func newUpgradeCommand(c *call) *cobra.Command {
 		strings.Join(config.Shipped().SetNames(), ", "))
 	flags.StringSliceVar(&own.Via, "via", nil, "the patch `RELEASE` of Kubernetes to go through where several minor "+
 		"versions are in between, in place of the newest of each")
-	flags.StringVar(&own.PauseAfter, "pause-after", "", "end after a `STAGE`; the same command without it does the rest")
+	addPauseAfterFlag(cmd, &own.PauseAfter)
+	flags.BoolVar(&own.Abort, "abort", false, "undo the replacement of the first control plane server, by an upgrade or "+
+		"by apply: the new server is deleted")
 	flags.BoolVar(&own.InPlace, "in-place", false, "upgrade Talos to a patch release on the control plane servers that "+
 		"there are, one after another, instead of replacing them")
 	own.addFlags(cmd, "upgrade it")
 	return cmd
 }
 
+// addPauseAfterFlag adds the flag of commands that change the control plane's servers stage by stage.
+func addPauseAfterFlag(cmd *cobra.Command, stage *string) {
+	cmd.Flags().StringVar(stage, "pause-after", "", "end after a `STAGE`, or after "+upgrade.FirstServer+": the first "+
+		"control plane server; the same command without it does the rest")
+}
+
+// abortUpgrade undoes what an upgrade, or apply, has done to the first server.
+func abortUpgrade(ctx context.Context, c *call, o upgradeOptions) error {
+	if o.Rehearse != "" || o.ToSet != "" || o.PauseAfter != "" || o.InPlace || len(o.Via) > 0 {
+		return usage.Errorf("--abort goes with no other flag of upgrade")
+	}
+	k, err := c.load()
+	if err != nil {
+		return err
+	}
+	if !c.DryRun {
+		return c.operate(ctx, k, func(ctx context.Context, s *session.Session) error {
+			_, err := operations.AbortUpgrade(ctx, s, c.questions(s))
+			return err
+		})
+	}
+	at, err := k.InspectOnline(ctx)
+	if err != nil {
+		return err
+	}
+	a, err := upgrade.ExamineAbort(ctx, at.Cfg.Config, at.Tools)
+	if err != nil {
+		return err
+	}
+	return c.print(a, func(io.Writer, int) error { return c.say("%s", a) })
+}
+
 // runUpgrade brings the cluster to the configured versions.
 func runUpgrade(ctx context.Context, c *call, o upgradeOptions) error {
+	if o.Abort {
+		return abortUpgrade(ctx, c, o)
+	}
 	if err := o.check(c); err != nil {
 		return err
 	}

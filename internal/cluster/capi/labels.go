@@ -70,6 +70,7 @@ const (
 	// ReplacedAnnotation is on a Secret whose content another one replaced, and on the Pod template of each workload
 	// that was restarted since, because its Pods read the Secret as they start: when that was.
 	ReplacedAnnotation = "slipway.dev/replaced"
-	// UpgradeHeldAnnotation is on a TalosControlPlane that an upgrade has paused until a new server is a Ready node.
+	// UpgradeHeldAnnotation is on a TalosControlPlane that an upgrade has paused until a new server is a Ready node, or
+	// until the upgrade is resumed.
 	UpgradeHeldAnnotation = "slipway.dev/upgrade-held"
 )

@@ -79,8 +79,8 @@ func (s Situation) blamePause(found *findings) {
 		}
 		if _, held := o.GetAnnotations()[capi.UpgradeHeldAnnotation]; held {
 			found.add(Finding{
-				Who: []string{o.GetKind()}, What: "an upgrade holds it until the new server is a Ready node, so that no " +
-					"further server is replaced",
+				Who: []string{o.GetKind()}, What: "an upgrade holds it until the new server is a Ready node, or " +
+					"until it is resumed, so that no further server is replaced",
 				Do:     "if no upgrade is at work, run the upgrade that was begun again, which lets it continue",
 				weight: weightTrouble,
 			})

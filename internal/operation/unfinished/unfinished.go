@@ -136,7 +136,7 @@ func (r reader) upgrade() ([]Operation, error) {
 	case err != nil:
 		return r.cutOff(o, fmt.Sprintf(" at a stage that is not known (%v)", err), record.Command()...), nil
 	case r.run == "" && !progress.Begun && record.PauseAfter != "" && slices.Contains(progress.Done, record.PauseAfter):
-		o.Sentence += fmt.Sprintf(" was ended after stage %s, as asked (--pause-after)%s", record.PauseAfter,
+		o.Sentence += fmt.Sprintf(" was ended after %s, as asked (--pause-after)%s", record.PauseAfter,
 			next(progress))
 		o.Command = r.tools.Command(record.Command()...)
 		return []Operation{o}, nil

@@ -211,7 +211,7 @@ func (s inPlaceConfigurationStep) add(g *flow.Graph) *flow.Step[Servers] {
 		{For: "the restart of the control plane provider (PROVIDERS_TIMEOUT)", Within: s.cfg.ProvidersTimeout.D()},
 		wait.Webhooks(s.cfg),
 	}
-	return flow.Add(g, task)
+	return flow.Add(g, s.ofFirst(task))
 }
 
 // run changes one server after another, and then what Cluster API knows of them. Until all servers are changed, no
@@ -259,6 +259,9 @@ func (s inPlaceConfigurationStep) run(ctx context.Context, say flow.Say) (Server
 			return Servers{}, err
 		}
 		say("%d of %d servers run with their new machine configuration", i+1, len(servers))
+		if s.first {
+			return Servers{}, nil
+		}
 	}
 	if err := plane.takeConfiguration(ctx, say, wanted); err != nil {
 		return Servers{}, err

@@ -336,7 +336,7 @@ func (s configurationStep) add(g *flow.Graph, offer *flow.Step[steps.Placement],
 		return s.run(ctx, say, offer.ServerType)
 	}, offer, image)
 	task.Spec, task.Verify = s.summaries, s.verify
-	return flow.Add(g, task)
+	return flow.Add(g, s.ofFirst(task))
 }
 
 func (s configurationStep) run(ctx context.Context, say flow.Say, offer string) (Servers, error) {
@@ -345,9 +345,8 @@ func (s configurationStep) run(ctx context.Context, say flow.Say, offer string) 
 		return Servers{}, err
 	}
 	plane := newControlPlane(s.environment, c)
-	plane.old = capi.ServersOf(now.view.machines)
 	if s.stage.Servers {
-		if err := plane.ready(ctx, say, s.stage.Name, plane.old); err != nil {
+		if err := plane.ready(ctx, say, s.stage.Name, now.view); err != nil {
 			return Servers{}, err
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -26,7 +25,7 @@ type controlPlane struct {
 	*environment
 	clusters
 	reader *rollout.Reader
-	old    []string // servers that are to be replaced though they have the version and the template; nil: there are none
+	first  bool // one server is replaced, and the one that it is to replace is kept
 }
 
 func newControlPlane(e *environment, c clusters) *controlPlane {
@@ -38,32 +37,38 @@ func newControlPlane(e *environment, c clusters) *controlPlane {
 type view struct {
 	replicas int
 	machines []unstructured.Unstructured // of the control plane, but for those that are being deleted
-	updated  int                         // of them, with the wanted version and template, whose node is Ready
-	unready  []string                    // of them, whose node is not Ready
+	updated  []string                    // servers of them, made from the TalosControlPlane, whose node is Ready
+	outdated []string                    // servers of them, not made from it
+	unready  []string                    // servers of them, whose node is not Ready
 	lacks    []string                    // until it is whole
 }
 
-// look reads the control plane. tcp is the TalosControlPlane whose version and template its Machines are to have.
+// look reads the control plane. tcp is the TalosControlPlane that its Machines are to be made from.
 func (c *controlPlane) look(ctx context.Context, tcp *unstructured.Unstructured) (view, error) {
 	state, err := c.reader.Read(ctx)
 	if err != nil {
 		return view{}, err
 	}
 	v := view{replicas: state.Replicas}
-	version, template := capi.Text(tcp, "spec", "version"), capi.Text(tcp, "spec", "infrastructureTemplate", "name")
+	from, err := c.madeFrom(ctx, state.Machines)
+	if err != nil {
+		return view{}, err
+	}
 	for _, m := range capi.ControlPlaneMachines(state.Machines) {
 		name := capi.ServerOf(&m)
 		if m.GetDeletionTimestamp() != nil {
 			continue
 		}
 		v.machines = append(v.machines, m)
-		ready := readyNode(state.Nodes, name)
-		switch {
-		case !ready:
+		ready, updated := readyNode(state.Nodes, name), from[m.GetName()].same(fromControlPlane(tcp))
+		if !ready {
 			v.unready = append(v.unready, name)
-		case capi.Text(&m, "spec", "version") == version && strings.HasPrefix(name, template+"-") &&
-			!slices.Contains(c.old, name):
-			v.updated++
+		}
+		if !updated {
+			v.outdated = append(v.outdated, name)
+		}
+		if ready && updated {
+			v.updated = append(v.updated, name)
 		}
 	}
 	v.lacks = append(rollout.Leaving(ctx, c.workload, capi.ControlPlaneMachines(state.Machines)),
@@ -71,14 +76,24 @@ func (c *controlPlane) look(ctx context.Context, tcp *unstructured.Unstructured)
 	if len(v.lacks) > 0 {
 		return v, nil
 	}
-	etcd, err := etcdview.Ask(ctx, c.cfg, c.tools, c.manager, "")
+	differs, err := c.etcdDiffers(ctx, v)
 	if err != nil {
 		return view{}, err
 	}
-	if differs := etcd.Differs(capi.ServersOf(v.machines)); differs != "" {
+	if differs != "" {
 		v.lacks = append(v.lacks, differs)
 	}
 	return v, nil
+}
+
+// etcdDiffers says which of the servers is no healthy, voting member of etcd, and which member is no server; empty: all
+// are.
+func (c *controlPlane) etcdDiffers(ctx context.Context, v view) (string, error) {
+	etcd, err := etcdview.Ask(ctx, c.cfg, c.tools, c.manager, "")
+	if err != nil {
+		return "", err
+	}
+	return etcd.Differs(capi.ServersOf(v.machines)), nil
 }
 
 func readyNode(nodes []corev1.Node, name string) bool {
@@ -91,8 +106,9 @@ func readyNode(nodes []corev1.Node, name string) bool {
 }
 
 // roll waits until every server of the control plane has the version and the template of the TalosControlPlane and is a
-// Ready node and a voting, healthy member of etcd. Each server has the time that one takes. The provider goes from one
-// server to the next by the health of etcd alone: while a new server is not a Ready node, it is held.
+// Ready node and a voting, healthy member of etcd; with c.first, until one has, beside those of before. Each server has
+// the time that one takes. The provider goes from one server to the next by the health of etcd alone: while a new server
+// is not a Ready node, it is held.
 func (c *controlPlane) roll(ctx context.Context, say flow.Say, what string) error {
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
@@ -111,14 +127,25 @@ func (c *controlPlane) roll(ctx context.Context, say flow.Say, what string) erro
 			if v, err = c.look(ctx, tcp); err != nil {
 				return "", err
 			}
-			held, err := c.hold(ctx, tcp, len(v.unready) > 0 && len(v.machines) > v.replicas)
+			first := c.first && len(v.updated) > 0
+			unwanted := v.unwanted()
+			held, err := c.hold(ctx, tcp, first ||
+				unwanted == nil && len(v.unready) > 0 && len(v.machines) > v.replicas)
 			if err != nil {
 				return "", err
 			}
-			if before < 0 {
-				before = v.updated
+			if unwanted != nil {
+				if err := c.remove(ctx, say, tcp, unwanted); err != nil {
+					return "", err
+				}
 			}
-			if len(v.lacks) == 0 || v.updated > before {
+			if first {
+				return c.etcdDiffers(ctx, v)
+			}
+			if before < 0 {
+				before = len(v.updated)
+			}
+			if len(v.lacks) == 0 || len(v.updated) > before {
 				return "", nil
 			}
 			_, out, err := stock.Check(ctx, c.manager)
@@ -127,11 +154,11 @@ func (c *controlPlane) roll(ctx context.Context, say flow.Say, what string) erro
 		switch {
 		case err != nil:
 			return err
-		case len(v.lacks) == 0:
+		case len(v.lacks) == 0 || c.first:
 			return nil
 		}
-		say("%s: %d of %d servers", what, min(v.updated, v.replicas), v.replicas)
-		before = v.updated
+		say("%s: %d of %d servers", what, min(len(v.updated), v.replicas), v.replicas)
+		before = len(v.updated)
 	}
 }
 
@@ -191,7 +218,8 @@ func Held(ctx context.Context, cfg config.Config, tools platform.Tools) (string,
 		return "", nil
 	}
 	return fmt.Sprintf("no further server is replaced: %s has the annotation %s, which upgrade removes when the new server "+
-		"is a Ready node", kube.Describe(tcp), capi.PausedAnnotation), nil
+		"is a Ready node; to give up and delete it, as long as no other server was replaced: %s", kube.Describe(tcp),
+		capi.PausedAnnotation, tools.Command("upgrade", "--abort")), nil
 }
 
 // annotate sets the two annotations of a hold, or with nil removes them.

@@ -51,7 +51,7 @@ type inPlaceStep struct {
 
 func (s inPlaceStep) add(g *flow.Graph) *flow.Step[Servers] {
 	within := s.serverTakes()
-	return flow.Add(g, flow.Task[Servers]{
+	return flow.Add(g, s.ofFirst(flow.Task[Servers]{
 		Name:   s.stage.Name,
 		Doc:    "every control plane server runs the new Talos on its own disk, and new servers are made with it",
 		Run:    flow.Do(s.run),
@@ -63,7 +63,7 @@ func (s inPlaceStep) add(g *flow.Graph) *flow.Step[Servers] {
 			{For: "one server to be upgraded (CONTROL_PLANE_TIMEOUT and NODES_TIMEOUT)", Within: within},
 			wait.Webhooks(s.cfg),
 		},
-	})
+	}))
 }
 
 // run upgrades one server after another, and then has Cluster API take them for servers of the new template.
@@ -86,6 +86,9 @@ func (s inPlaceStep) run(ctx context.Context, say flow.Say) (Servers, error) {
 			return Servers{}, err
 		}
 		say("%d of %d servers run %s", i+1, len(names), sentence(values))
+		if s.first {
+			return Servers{}, nil
+		}
 	}
 	if err := plane.takeOver(ctx, say, values); err != nil {
 		return Servers{}, err

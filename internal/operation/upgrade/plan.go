@@ -24,7 +24,7 @@ type Plan struct {
 	all  []string          // targets of the whole upgrade
 }
 
-// Targets are the steps that are wanted for an upgrade up to a stage; empty: for all of it.
+// Targets are the steps that are wanted for an upgrade up to a stage, or FirstServer; empty: for all of it.
 func (p *Plan) Targets(stage string) ([]string, error) {
 	if stage == "" {
 		return p.all, nil
@@ -35,6 +35,9 @@ func (p *Plan) Targets(stage string) ([]string, error) {
 	var names []string
 	for _, s := range p.Stages {
 		names = append(names, s.Name)
+	}
+	if p.last[FirstServer] != "" {
+		names = append(names, FirstServer)
 	}
 	return nil, usage.Errorf("the upgrade has no stage %q: it has %s%s", stage, strings.Join(names, ", "),
 		usage.DidYouMean("", stage, names))
@@ -99,20 +102,18 @@ func (b *builder) add(s Stage) {
 	case s.Name == StageImage:
 		b.images()
 		b.ended(s.Name, b.snapshot, b.snapshot.Name())
-	case s.Name == StageConfiguration && b.inPlace:
-		step := inPlaceConfigurationStep{configurationStep{serversStep{b.environment, s, b.replicas}, b.requested,
-			b.summaries, b.other, true}}.add(b.Graph).After(b.before...)
-		b.ended(s.Name, step, step.Name())
-	case s.Name == StageConfiguration:
-		b.images()
-		step := configurationStep{serversStep{b.environment, s, b.replicas}, b.requested, b.summaries, b.other, false}.
-			add(b.Graph, b.offer, b.snapshot).After(b.before...)
-		b.ended(s.Name, step, step.Name())
-	case s.Name == StageTalos && b.installer != "":
-		step := inPlaceStep{serversStep{b.environment, s, b.replicas}, b.installer}.add(b.Graph).After(b.before...)
-		b.ended(s.Name, step, step.Name())
-	case s.Name == StageTalos || strings.HasPrefix(s.Name, StageKubernetes):
-		step := serversStep{b.environment, s, b.replicas}.add(b.Graph).After(b.before...)
+	case s.Name == StageConfiguration || s.Name == StageTalos || strings.HasPrefix(s.Name, StageKubernetes):
+		each := serversStep{b.environment, s, b.replicas, false}
+		inPlace := b.inPlace && s.Name == StageConfiguration || b.installer != "" && s.Name == StageTalos
+		if s.Name == StageConfiguration && !inPlace {
+			b.images()
+		}
+		if b.replicas > 1 && b.last[FirstServer] == "" && (s.Name != StageConfiguration || s.Servers || inPlace) {
+			first := each
+			first.first = true
+			b.last[FirstServer] = b.servers(first, inPlace).Name()
+		}
+		step := b.servers(each, inPlace)
 		b.ended(s.Name, step, step.Name())
 	case s.Name == StageWorkers:
 		b.images()
@@ -123,6 +124,20 @@ func (b *builder) add(s Stage) {
 		name := b.release(s.Name)
 		b.last[s.Name] = name
 	}
+}
+
+// servers adds the step that changes the control plane's servers.
+func (b *builder) servers(s serversStep, inPlace bool) *flow.Step[Servers] {
+	configured := configurationStep{s, b.requested, b.summaries, b.other, inPlace}
+	switch {
+	case s.stage.Name == StageConfiguration && inPlace:
+		return inPlaceConfigurationStep{configured}.add(b.Graph).After(b.before...)
+	case s.stage.Name == StageConfiguration:
+		return configured.add(b.Graph, b.offer, b.snapshot).After(b.before...)
+	case inPlace:
+		return inPlaceStep{s, b.installer}.add(b.Graph).After(b.before...)
+	}
+	return s.add(b.Graph).After(b.before...)
 }
 
 // images adds the steps that find or create the images.

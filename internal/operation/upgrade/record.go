@@ -40,7 +40,7 @@ type Record struct {
 	Again []string `json:"again,omitempty"`
 	// Stages are the names of its stages, as they were when it began.
 	Stages []string `json:"stages,omitempty"`
-	// PauseAfter is the stage after which the operator asked to end; empty: none.
+	// PauseAfter is the stage after which the operator asked to end, or FirstServer; empty: none.
 	PauseAfter string `json:"pauseAfter,omitempty"`
 }
 
@@ -112,6 +112,9 @@ func (r *Record) Progress(ctx context.Context, files platform.Files) (p Progress
 	journal, err := flow.Folder(Files(files).String()).Load(ctx)
 	if err != nil {
 		return p, fmt.Errorf("read how far the upgrade has come: %w", err)
+	}
+	if r.PauseAfter == FirstServer && journal.Steps[FirstServer].State == flow.StateDone {
+		p.Done = append(p.Done, FirstServer)
 	}
 	for _, stage := range r.Stages {
 		step := journal.Steps[lastStepOf(stage)]

@@ -97,6 +97,21 @@ type serversStep struct {
 	*environment
 	stage    Stage
 	replicas int
+	first    bool // the step is FirstServer, of the stage
+}
+
+// FirstServer is the step that an upgrade can be paused after which ends when the first control plane server is changed:
+// one that is replaced is kept beside its successor until the upgrade is resumed.
+const FirstServer = "first-server"
+
+// ofFirst makes a stage's task the one of FirstServer, where the step is that. What it has done is not verified: asked
+// for again, it looks again.
+func (s serversStep) ofFirst(task flow.Task[Servers]) flow.Task[Servers] {
+	if s.first {
+		task.Name, task.Doc = FirstServer, "the first control plane server of stage "+s.stage.Name+" is changed, and no other"
+		task.Verify = func(context.Context, Servers) flow.Verdict { return flow.Gone("the upgrade was not resumed since") }
+	}
+	return task
 }
 
 func (s serversStep) values() map[string]string {
@@ -107,7 +122,7 @@ func (s serversStep) values() map[string]string {
 	return values
 }
 
-func (s serversStep) add(g *flow.Graph) *flow.Step[Servers] { return flow.Add(g, s.task()) }
+func (s serversStep) add(g *flow.Graph) *flow.Step[Servers] { return flow.Add(g, s.ofFirst(s.task())) }
 
 func (s serversStep) task() flow.Task[Servers] {
 	within := s.serverTakes()
@@ -138,7 +153,7 @@ func (s serversStep) run(ctx context.Context, say flow.Say) (Servers, error) {
 	}
 	plane, values := newControlPlane(s.environment, c), s.values()
 	if !reached(now.observed.Values, values) {
-		if err := plane.ready(ctx, say, s.stage.Name, capi.ServersOf(now.view.machines)); err != nil {
+		if err := plane.ready(ctx, say, s.stage.Name, now.view); err != nil {
 			return Servers{}, err
 		}
 		if err := plane.change(ctx, say, values); err != nil {
@@ -160,13 +175,15 @@ func (s serversStep) begin(ctx context.Context, say flow.Say) (c clusters, now s
 	return c, now, err
 }
 
-// ready waits until the control plane is whole, and is an error where a server could not be drained, or could not be
-// asked afterwards.
-func (c *controlPlane) ready(ctx context.Context, say flow.Say, stage string, servers []string) error {
-	if err := c.roll(ctx, say, "the control plane to be whole before "+stage); err != nil {
-		return err
+// ready waits until the control plane is whole, unless its servers are being replaced, which goes on with what they are
+// to be then. It is an error where a server could not be drained, or could not be asked afterwards.
+func (c *controlPlane) ready(ctx context.Context, say flow.Say, stage string, now view) error {
+	if len(now.outdated) == 0 {
+		if err := c.roll(ctx, say, "the control plane to be whole before "+stage); err != nil {
+			return err
+		}
 	}
-	if err := c.drainable(ctx, servers); err != nil {
+	if err := c.drainable(ctx, capi.ServersOf(now.machines)); err != nil {
 		return err
 	}
 	if talosconfig.ForClients(c.tools) {
@@ -176,9 +193,10 @@ func (c *controlPlane) ready(ctx context.Context, say flow.Say, stage string, se
 	return err
 }
 
-// complete waits until every server is replaced and the cluster is healthy.
+// complete waits until every server is replaced and the cluster is healthy, or the first one is.
 func (s serversStep) complete(ctx context.Context, say flow.Say, plane *controlPlane, what string) (Servers, error) {
-	if err := plane.roll(ctx, say, what); err != nil {
+	plane.first = s.first
+	if err := plane.roll(ctx, say, what); err != nil || s.first {
 		return Servers{}, err
 	}
 	if err := plane.gate(ctx, say); err != nil {

@@ -13,7 +13,9 @@ import (
 	"time"
 
 	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
@@ -28,12 +30,13 @@ import (
 
 type object = clustertest.Map
 
-// provider plays the control plane provider: it creates one server more, which is not Ready, and deletes the oldest
-// when it looks again, unless it is paused.
+// provider plays the control plane provider: it creates one server more, which is not Ready, and deletes the oldest of
+// those that differ when it looks again and all are Ready, unless it is paused.
 type provider struct {
 	*clustertest.Environment
 	mu      sync.Mutex
 	servers []string // from the oldest to the newest
+	from    map[string]madeFrom
 	made    int
 	held    int  // how often it was paused
 	never   bool // a new server never becomes Ready
@@ -43,15 +46,29 @@ type provider struct {
 func newProvider(t *testing.T) (*provider, platform.Tools) {
 	t.Helper()
 	w := clustertest.New(t)
-	p := &provider{Environment: w}
+	p := &provider{Environment: w, from: map[string]madeFrom{}}
 	if _, err := bootstrapped.Run(t, w, w.Config(), flow.Memory(), "wait-nodes", "wait-releases"); err != nil {
 		t.Fatal(err)
 	}
 	clustertest.Define(w.Management, clustertest.ClusterAPIKinds())
+	is := fromControlPlane(p.controlPlane())
 	for i := range 3 {
 		name := fmt.Sprintf("k8s-control-plane-%d", i)
 		p.servers = append(p.servers, name)
 		w.Management.Change(clustertest.CAPI, "Machine", config.DefaultNamespace, name, object{"spec": object{"version": "v1.35.4"}})
+		is.Version = "v1.35.4"
+		p.isMade(name, is)
+	}
+	w.Management.Fail = func(r *http.Request) (int, string) {
+		if _, name, of := strings.Cut(r.URL.Path, "/machines/"); of && r.Method == http.MethodDelete {
+			go func() { // the server must not be asked for its own objects in the middle of a request
+				p.mu.Lock()
+				defer p.mu.Unlock()
+				p.remove(name)
+				p.showServers()
+			}()
+		}
+		return 0, ""
 	}
 	w.Management.SetReact(p.react)
 	w.Hetzner.SetImages(hetznertest.Image(1, "talos-amd64-v1.13.9", "x86", "available"),
@@ -89,19 +106,27 @@ func (p *provider) react(o *unstructured.Unstructured) {
 		}
 		return
 	}
-	template := capi.Text(o, "spec", "infrastructureTemplate", "name")
-	version := capi.Text(o, "spec", "version")
-	current := func(name string) bool {
-		m := p.Management.Get(clustertest.CAPI, "Machine", config.DefaultNamespace, name)
-		return strings.HasPrefix(name, template+"-new") && capi.Text(m, "spec", "version") == version
+	p.Management.Change(clustertest.CACPPT, "TalosControlPlane", config.DefaultNamespace, o.GetName(),
+		object{"status": object{"observedGeneration": o.GetGeneration()}})
+	is := fromControlPlane(o)
+	differs := func(name string) bool { return !p.from[name].same(is) }
+	unready := func(name string) bool { return !readyNode([]corev1.Node{p.node(name)}, name) }
+	outdated := slices.IndexFunc(p.servers, differs)
+	if outdated >= 0 && len(p.servers) > 3 && !slices.ContainsFunc(p.servers, unready) {
+		oldest := p.servers[outdated]
+		p.remove(oldest)
+		p.Management.Remove(clustertest.CAPI, "Machine", config.DefaultNamespace, oldest)
+		outdated = slices.IndexFunc(p.servers, differs)
 	}
-	if len(p.servers) > 3 {
-		p.remove(p.servers[0])
-	}
-	if !current(p.servers[0]) {
+	if outdated >= 0 && len(p.servers) == 3 {
 		p.made++
-		p.add(fmt.Sprintf("%s-new%d", template, p.made), version)
+		p.add(fmt.Sprintf("%s-new%d", is.Template, p.made), is)
 	}
+	p.showServers()
+}
+
+// showServers has Hetzner know the servers.
+func (p *provider) showServers() {
 	var servers []schema.Server
 	for i, name := range p.servers {
 		servers = append(servers, schema.Server{ID: p.id(name), Name: name, Status: "running",
@@ -119,28 +144,50 @@ func (p *provider) id(name string) int64 {
 	return id
 }
 
+// node reads a node of the workload cluster; without conditions where it does not exist.
+func (p *provider) node(name string) (n corev1.Node) {
+	n.Name = name
+	if o := p.Workload.Get("v1", "Node", "", name); o != nil {
+		_ = runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &n)
+	}
+	return n
+}
+
 func (p *provider) remove(name string) {
-	p.servers = p.servers[1:]
-	p.Management.Remove(clustertest.CAPI, "Machine", config.DefaultNamespace, name)
+	p.servers = slices.DeleteFunc(p.servers, func(s string) bool { return s == name })
 	p.Workload.Remove("v1", "Node", "", name)
 }
 
-func (p *provider) add(name, version string) {
+// isMade records what a server is made from, also in the objects that say so.
+func (p *provider) isMade(name string, from madeFrom) {
+	p.from[name] = from
+	p.Management.Put(kubetest.Object(clustertest.CAPH, "HCloudMachine", config.DefaultNamespace, name, object{
+		"metadata": object{"annotations": object{capi.ClonedFromAnnotation: from.Template},
+			"labels": object{capi.ClusterNameLabel: "k8s"}}}))
+	p.Management.Put(kubetest.Object(talosConfigVersion, "TalosConfig", config.DefaultNamespace, name,
+		object{"spec": from.Config}))
+	p.Management.Change(clustertest.CAPI, "Machine", config.DefaultNamespace, name, object{"spec": object{
+		"bootstrap": object{"configRef": object{"kind": "TalosConfig", "name": name}}}})
+}
+
+func (p *provider) add(name string, from madeFrom) {
 	private := fmt.Sprintf("10.10.64.%d", 20+p.made)
 	p.servers = append(p.servers, name)
 	p.Management.Put(kubetest.Object(clustertest.CAPI, "Machine", config.DefaultNamespace, name, object{
-		"metadata": object{"labels": object{capi.ClusterNameLabel: "k8s", capi.ControlPlaneLabel: ""}},
-		"spec":     object{"version": version, "infrastructureRef": object{"name": name}},
+		"metadata": object{"labels": object{capi.ClusterNameLabel: "k8s", capi.ControlPlaneLabel: ""},
+			"creationTimestamp": time.Now().Add(time.Duration(p.made) * time.Second).UTC().Format(time.RFC3339)},
+		"spec": object{"version": from.Version, "infrastructureRef": object{"name": name}},
 		"status": object{"nodeRef": object{"name": name}, "addresses": []any{
 			object{"type": "InternalIP", "address": private}, object{"type": "ExternalIP", "address": "127.0.1.9"}}},
 	}))
 	p.Workload.Put(kubetest.Object("v1", "Node", "", name, object{
 		"metadata": object{"labels": object{capi.ControlPlaneRole: ""}},
 		"spec":     object{"providerID": fmt.Sprintf("hcloud://%d", 200+p.made)},
-		"status": object{"nodeInfo": object{"kubeletVersion": version, "osImage": "Talos (v1.13.10)"},
+		"status": object{"nodeInfo": object{"kubeletVersion": from.Version, "osImage": "Talos (v1.13.10)"},
 			"conditions": []any{object{"type": "Ready", "status": "False", "reason": "KubeletNotReady"}},
 			"addresses":  []any{object{"type": "InternalIP", "address": private}}},
 	}))
+	p.isMade(name, from)
 }
 
 func (p *provider) ready(name string) {
@@ -167,6 +214,13 @@ func (p *provider) configured(t *testing.T, values ...string) config.Config {
 // upgrade examines and runs an upgrade.
 func (p *provider) upgrade(t *testing.T, cfg config.Config, tools platform.Tools, o Options) (Examination, error) {
 	t.Helper()
+	return p.upgradeTo(t, cfg, tools, o, "")
+}
+
+// upgradeTo also pauses it after a stage.
+func (p *provider) upgradeTo(t *testing.T, cfg config.Config, tools platform.Tools, o Options, pauseAfter string) (
+	Examination, error) {
+	t.Helper()
 	x, err := Examine(t.Context(), cfg, tools, o, p.say)
 	if err != nil || len(x.Stages) == 0 {
 		return x, err
@@ -175,7 +229,7 @@ func (p *provider) upgrade(t *testing.T, cfg config.Config, tools platform.Tools
 	if err != nil {
 		t.Fatal(err)
 	}
-	targets, err := plan.Targets("")
+	targets, err := plan.Targets(pauseAfter)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -32,6 +32,8 @@ type ApplyOptions struct {
 	// InPlace changes the machine configuration of the control plane's servers, and Talos to a patch release, without
 	// replacing them.
 	InPlace bool
+	// PauseAfter is the stage to end after, or upgrade.FirstServer; empty: none.
+	PauseAfter string
 }
 
 // Apply brings a cluster that manages itself to the configuration: to its versions as Upgrade does, to the values and
@@ -61,7 +63,8 @@ func Apply(ctx context.Context, s *session.Session, b planning.Bootstrap, o Appl
 	for _, v := range s.Values {
 		again = append(again, v.Shown())
 	}
-	if err := r.change(ctx, s, wanted.cfg, wanted.options, upgrade.Said{Again: again}, ask); err != nil || !r.Done {
+	if err := r.change(ctx, s, wanted.cfg, wanted.options,
+		upgrade.Said{Again: again, PauseAfter: o.PauseAfter}, ask); err != nil || !r.Done {
 		return r, err
 	}
 	if r.Scale != nil {

@@ -24,7 +24,7 @@ import (
 // UpgradeOptions are the choices of an upgrade. The versions are those of the configuration.
 type UpgradeOptions struct {
 	Via        []string // patch releases of Kubernetes to go through, in place of the newest of each minor
-	PauseAfter string   // stage to end after; empty: none
+	PauseAfter string   // stage to end after, or upgrade.FirstServer; empty: none
 	InPlace    bool     // Talos to a patch release without replacing servers
 	Again      []string // words of the command that resumes this upgrade
 }
@@ -135,8 +135,7 @@ func (r *UpgradeResult) change(ctx context.Context, s *session.Session, cfg conf
 		return err
 	}
 	if said.PauseAfter != "" {
-		s.Hub.Note("the upgrade is paused after %s, as asked: the same command without --pause-after does the rest",
-			said.PauseAfter)
+		s.Hub.Note("%s", pausedNote(s, r.Examination, said))
 		return nil
 	}
 	if err := endUpgrade(s, cfg); err != nil {
@@ -144,6 +143,56 @@ func (r *UpgradeResult) change(ctx context.Context, s *session.Session, cfg conf
 	}
 	r.Done = true
 	return nil
+}
+
+// pausedNote says how an upgrade goes on that was paused as asked, and how it is undone where that is possible.
+func pausedNote(s *session.Session, x upgrade.Examination, said upgrade.Said) string {
+	note := fmt.Sprintf("paused after %s, as asked: the same command without --pause-after does the rest",
+		said.PauseAfter)
+	switch {
+	case said.PauseAfter != upgrade.FirstServer:
+		return note
+	case x.InPlace && len(x.Configuration) > 0:
+		return note + "; to undo it, configure what was before, and run the same command"
+	case x.InPlace:
+		return note
+	}
+	return note + "; until then Cluster API replaces no control plane server, not even a lost one; to give up and delete " +
+		"the new server: " + s.Tools.Command("upgrade", "--abort")
+}
+
+// AbortUpgrade undoes the replacement of the first control plane server, by an upgrade or by Apply, as long as none
+// from before was deleted. It asks before it begins. What an Apply has changed besides stays until the configuration of
+// before is applied.
+func AbortUpgrade(ctx context.Context, s *session.Session, ask session.Questions) (a upgrade.Abort, err error) {
+	if err := s.RefuseOperation(ctx); err != nil {
+		return a, err
+	}
+	record, err := upgrade.ReadRecord(s.Tools.Files)
+	if err != nil {
+		return a, err
+	}
+	if a, err = upgrade.ExamineAbort(ctx, s.Cfg.Config, s.Tools); err != nil {
+		return a, err
+	}
+	s.Hub.Note("%s", a)
+	if err := s.Confirm(ctx, ask, "upgrade --abort asks before it changes the cluster", fmt.Sprintf(
+		"Type the cluster's name (%s) to undo it: ", s.Cfg.ClusterName), s.Cfg.ClusterName); err != nil {
+		return a, err
+	}
+	err = s.Hub.Task("abort", "the control plane as it was before the upgrade", func(say flow.Say) error {
+		return a.Run(ctx, s.Cfg.Config, s.Tools, say)
+	})
+	if err != nil {
+		return a, err
+	}
+	if record != nil && record.ByApply() {
+		s.Hub.Note("to end the change, configure what was before and run %s: it brings back what else was changed",
+			s.Tools.Command("apply"))
+		return a, nil
+	}
+	s.Hub.Note("the control plane is as it was; set bootstrap.yaml back to its versions, where it has the new ones")
+	return a, upgrade.End(s.Tools.Files)
 }
 
 // endUpgrade removes the record of the upgrade, and records the version set where the cluster has its versions now.

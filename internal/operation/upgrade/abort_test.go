@@ -1,0 +1,164 @@
+package upgrade
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/internal/cluster/capi"
+	"github.com/slipway-k8s/slipway/platform"
+)
+
+// paused has an upgrade of Kubernetes pause after the first server.
+func paused(t *testing.T) (*provider, platform.Tools, config.Config) {
+	t.Helper()
+	p, tools := newProvider(t)
+	cfg := p.configured(t, "KUBERNETES_VERSION=v1.36.5")
+	if _, err := p.upgradeTo(t, cfg, tools, Options{}, FirstServer); err != nil {
+		t.Fatal(err)
+	}
+	return p, tools, cfg
+}
+
+// held tells whether the control plane provider is, by an upgrade.
+func (p *provider) isHeld() bool {
+	_, held := p.controlPlane().GetAnnotations()[capi.UpgradeHeldAnnotation]
+	_, paused := p.controlPlane().GetAnnotations()[capi.PausedAnnotation]
+	return held && paused
+}
+
+// An upgrade that is paused after the first server has made that one alone, and deleted none. Asked for again it waits
+// for nothing more, and without the pause it replaces the others.
+func TestPausedAfterTheFirstServer(t *testing.T) {
+	p, tools, cfg := paused(t)
+	before := slices.Clone(p.servers)
+	if len(before) != 4 || p.made != 1 || !p.isHeld() {
+		t.Fatalf("servers %v, held: %v", before, p.isHeld())
+	}
+	if _, err := p.upgradeTo(t, cfg, tools, Options{Resumes: true}, FirstServer); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(p.servers, before) || !p.isHeld() {
+		t.Errorf("asked for again: servers %v, held: %v", p.servers, p.isHeld())
+	}
+	if _, err := p.upgradeTo(t, cfg, tools, Options{Resumes: true}, ""); err != nil {
+		t.Fatal(err)
+	}
+	if p.made != 3 || p.isHeld() || len(p.servers) != 3 {
+		t.Errorf("resumed: %d servers were made; they are %v, held: %v", p.made, p.servers, p.isHeld())
+	}
+}
+
+// A change of the configuration pauses like an upgrade, and the configuration of before takes it back.
+func TestConfigurationPaused(t *testing.T) {
+	p, tools := newProvider(t)
+	p.applied(t, tools)
+	before := slices.Clone(p.servers)
+	cfg := p.configured(t, "SERVER_TYPE=cx43")
+	o := Options{Configuration: true, Requested: requestedOf(cfg, "SERVER_TYPE")}
+	if _, err := p.upgradeTo(t, cfg, tools, o, FirstServer); err != nil {
+		t.Fatal(err)
+	}
+	if len(p.servers) != 4 || !p.isHeld() {
+		t.Fatalf("servers %v, held: %v", p.servers, p.isHeld())
+	}
+	o = Options{Configuration: true, Resumes: true, Other: true, Requested: requestedOf(p.Config(), "SERVER_TYPE")}
+	if _, err := p.upgrade(t, p.Config(), tools, o); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(p.servers, before) || p.made != 1 || p.isHeld() {
+		t.Errorf("servers %v of %v, held: %v", p.servers, before, p.isHeld())
+	}
+}
+
+// An abort keeps the servers from before, and deletes the new one: also one that never becomes Ready, which the
+// provider would wait for.
+func TestAbort(t *testing.T) {
+	for name, ready := range map[string]bool{"a new server that works": true, "one that never becomes Ready": false} {
+		t.Run(name, func(t *testing.T) {
+			p, tools := newProvider(t)
+			before, was := slices.Clone(p.servers), fromControlPlane(p.controlPlane())
+			cfg := p.configured(t, "KUBERNETES_VERSION=v1.36.5", "TALOS_VERSION=v1.13.10")
+			p.never = !ready
+			short := cfg
+			if !ready {
+				short.ControlPlaneTimeout, short.NodesTimeout = config.Duration(time.Second), config.Duration(time.Second)
+			}
+			if _, err := p.upgradeTo(t, short, tools, Options{}, FirstServer); (err == nil) != ready {
+				t.Fatal(err)
+			}
+			a, err := ExamineAbort(t.Context(), cfg, tools)
+			if err != nil || !slices.Equal(a.Keeps, before) || a.Removes != p.servers[3] || len(a.Back) == 0 {
+				t.Fatalf("%+v, %v", a, err)
+			}
+			if err := a.Run(t.Context(), cfg, tools, p.say); err != nil {
+				t.Fatal(err)
+			}
+			if !slices.Equal(p.servers, before) || p.isHeld() || !fromControlPlane(p.controlPlane()).same(was) {
+				t.Errorf("servers %v of %v, held: %v, made from %+v", p.servers, before, p.isHeld(),
+					fromControlPlane(p.controlPlane()))
+			}
+			refused := (*RefusedError)(nil)
+			if _, err := ExamineAbort(t.Context(), cfg, tools); !errors.As(err, &refused) {
+				t.Errorf("a second time: %v", err)
+			}
+		})
+	}
+}
+
+// One that was cut off after the TalosControlPlane was put back deletes the new server.
+func TestAbortResumed(t *testing.T) {
+	p, tools, cfg := paused(t)
+	before := slices.Clone(p.servers[:3])
+	e, err := newEnvironment(cfg, tools)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := e.open(t.Context(), silent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := newControlPlane(e, c).putBack(t.Context(), p.say); err != nil {
+		t.Fatal(err)
+	}
+	a, err := ExamineAbort(t.Context(), cfg, tools)
+	if err != nil || len(a.Back) > 0 || !slices.Equal(a.Keeps, before) || a.Removes != p.servers[3] {
+		t.Fatalf("%+v, %v", a, err)
+	}
+	if err := a.Run(t.Context(), cfg, tools, p.say); err != nil || !slices.Equal(p.servers, before) {
+		t.Errorf("%v: servers %v", err, p.servers)
+	}
+}
+
+// It is refused, and changes nothing, once a server from before was deleted.
+func TestAbortRefused(t *testing.T) {
+	p, tools, cfg := paused(t)
+	p.mu.Lock()
+	gone := p.servers[0]
+	p.remove(gone)
+	p.Management.Remove("cluster.x-k8s.io/v1beta1", "Machine", config.DefaultNamespace, gone)
+	p.mu.Unlock()
+	is := p.controlPlane()
+	_, err := ExamineAbort(t.Context(), cfg, tools)
+	if refused := (*RefusedError)(nil); !errors.As(err, &refused) || !strings.Contains(err.Error(), "were deleted already") {
+		t.Errorf("%v", err)
+	}
+	if (Abort{}).Run(t.Context(), cfg, tools, p.say) == nil || p.controlPlane().GetResourceVersion() != is.GetResourceVersion() {
+		t.Errorf("the TalosControlPlane was changed: %v", p.controlPlane().Object)
+	}
+}
+
+// A control plane of one server has no other that could be kept.
+func TestNoFirstServer(t *testing.T) {
+	p, tools := newProvider(t)
+	plan, err := NewPlan(p.Config(), tools, Examination{Stages: []Stage{{Name: StageKubernetes + "1-36-5"}}, Replicas: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := plan.Targets(FirstServer); err == nil {
+		t.Error("it is a target")
+	}
+}
