@@ -64,7 +64,7 @@ func TestParseArgumentsRefuses(t *testing.T) {
 		"status -n":           "goes with the target adopt or destroy",
 		"image -n --prune":    "does not go with --prune",
 		"image pivot --prune": "--prune goes with the target image or lab build, and no other",
-		"--abort":             "--abort goes with the target pivot, and no other",
+		"--abort":             "--abort goes with the target pivot or upgrade, and no other",
 		"lab up --check":      "--check goes with the target lab build, and no other",
 		"lab":                 "lab takes one of: up, status, down, build, save, load, fault",
 		"lab dwon":            `lab cannot "dwon"; did you mean down?`,
