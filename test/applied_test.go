@@ -71,7 +71,7 @@ func (d *firstDay) applied(t *testing.T) {
 		t.Errorf("status does not say that the change is paused:\n%s", said)
 	}
 	killed := d.run(func(e event, p *os.Process) {
-		if strings.Contains(e.Message, "1 of 3 servers") {
+		if strings.Contains(e.Message, "2 of 3 servers") {
 			_ = p.Kill()
 		}
 	}, append(args, "--yes")...)

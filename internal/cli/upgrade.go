@@ -81,6 +81,8 @@ func abortUpgrade(ctx context.Context, c *call, o upgradeOptions) error {
 	if err != nil {
 		return err
 	}
+	ctx, cancel := context.WithTimeout(ctx, examinesWithin)
+	defer cancel()
 	a, err := upgrade.ExamineAbort(ctx, at.Cfg.Config, at.Tools)
 	if err != nil {
 		return err

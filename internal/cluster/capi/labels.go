@@ -71,6 +71,6 @@ const (
 	// that was restarted since, because its Pods read the Secret as they start: when that was.
 	ReplacedAnnotation = "slipway.dev/replaced"
 	// UpgradeHeldAnnotation is on a TalosControlPlane that an upgrade has paused until a new server is a Ready node, or
-	// until the upgrade is resumed.
+	// until the upgrade is resumed: when it was (RFC 3339); "true" by older releases.
 	UpgradeHeldAnnotation = "slipway.dev/upgrade-held"
 )

@@ -50,9 +50,17 @@ func ManagesItself(ctx context.Context, cfg config.Config, target *kube.Cluster,
 const AliveWithin = 8 * time.Second
 
 // Unsettled says what the controllers have not looked at yet, or not found well. A move does not take the status along,
-// so what is there was written by the new controllers.
+// so what is there was written by the new controllers. An HCloudMachine without a Machine is nobody's: the control plane
+// provider leaves one behind for each Machine that it could not create (CACPPT v0.5.13, controllers/
+// taloscontrolplane_controller.go, bootControlPlane), and CAPH never looks at it.
 func Unsettled(inv capi.Inventory) []string {
 	var reasons []string
+	referred := map[string]bool{} // HCloudMachines, by Machines
+	for i := range inv.Moved {
+		if o := &inv.Moved[i]; o.GroupVersionKind().GroupKind() == capi.MachineKind.GroupKind() {
+			referred[o.GetNamespace()+"/"+capi.ServerOf(o)] = true
+		}
+	}
 	for i := range inv.Moved {
 		o := &inv.Moved[i]
 		var lacks string
@@ -75,6 +83,11 @@ func Unsettled(inv capi.Inventory) []string {
 				lacks = "phase " + capi.Text(o, "status", "phase")
 			}
 		case capi.HetznerClusterKind.GroupKind(), capi.HCloudMachineKind.GroupKind():
+			left := o.GetKind() == capi.HCloudMachineKind.Kind && !referred[o.GetNamespace()+"/"+o.GetName()] &&
+				capi.Text(o, "spec", "providerID") == ""
+			if left {
+				continue
+			}
 			if !capi.Truth(o, "status", "ready") || !capi.ConditionTrue(o, "Ready") {
 				lacks = "not ready"
 			}

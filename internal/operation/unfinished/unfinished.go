@@ -128,28 +128,41 @@ func (r reader) upgrade() ([]Operation, error) {
 		o.Operation, o.Sentence = Apply, fmt.Sprintf("a change of the cluster to %s begun at %s", record.Target(),
 			at(record.Began))
 	}
+	again := record.Command()
+	if record.PauseAfter != "" && !slices.Contains(progress.Done, record.PauseAfter) {
+		again = append(slices.Clone(again), "--pause-after", record.PauseAfter)
+	}
+	if record.Aborted {
+		o.Sentence += " was aborted at its first server (upgrade --abort)"
+		o.Command = r.tools.Command("upgrade", "--abort")
+		if record.ByApply() {
+			o.Sentence += "; to end it, configure what was before"
+			o.Command = r.tools.Command("apply")
+		}
+		return []Operation{o}, nil
+	}
 	done := ""
 	if len(progress.Done) > 0 {
 		done = " (done: " + strings.Join(progress.Done, ", ") + ")"
 	}
 	switch {
 	case err != nil:
-		return r.cutOff(o, fmt.Sprintf(" at a stage that is not known (%v)", err), record.Command()...), nil
+		return r.cutOff(o, fmt.Sprintf(" at a stage that is not known (%v)", err), again...), nil
 	case r.run == "" && !progress.Begun && record.PauseAfter != "" && slices.Contains(progress.Done, record.PauseAfter):
 		o.Sentence += fmt.Sprintf(" was ended after %s, as asked (--pause-after)%s", record.PauseAfter,
 			next(progress))
-		o.Command = r.tools.Command(record.Command()...)
+		o.Command = r.tools.Command(again...)
 		return []Operation{o}, nil
 	case progress.At == "":
-		return r.cutOff(o, " after its stages"+done+", before its end was verified", record.Command()...), nil
+		return r.cutOff(o, " after its stages"+done+", before its end was verified", again...), nil
 	case progress.Why != "" && r.run == "":
 		o.Sentence += fmt.Sprintf(" failed at stage %s%s: %s", progress.At, done, progress.Why)
-		o.Command = r.tools.Command(record.Command()...)
+		o.Command = r.tools.Command(again...)
 		return []Operation{o}, nil
 	case !progress.Begun:
-		return r.cutOff(o, " before stage "+progress.At+done, record.Command()...), nil
+		return r.cutOff(o, " before stage "+progress.At+done, again...), nil
 	}
-	return r.cutOff(o, " at stage "+progress.At+done, record.Command()...), nil
+	return r.cutOff(o, " at stage "+progress.At+done, again...), nil
 }
 
 // next says with which stage an upgrade that was paused continues.

@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/internal/client/hetzner/hetznertest"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
+	"github.com/slipway-k8s/slipway/internal/cluster/clustertest"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -94,7 +96,7 @@ func TestAbort(t *testing.T) {
 			if err != nil || !slices.Equal(a.Keeps, before) || a.Removes != p.servers[3] || len(a.Back) == 0 {
 				t.Fatalf("%+v, %v", a, err)
 			}
-			if err := a.Run(t.Context(), cfg, tools, p.say); err != nil {
+			if err := RunAbort(t.Context(), cfg, tools, p.say); err != nil {
 				t.Fatal(err)
 			}
 			if !slices.Equal(p.servers, before) || p.isHeld() || !fromControlPlane(p.controlPlane()).same(was) {
@@ -121,14 +123,14 @@ func TestAbortResumed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := newControlPlane(e, c).putBack(t.Context(), p.say); err != nil {
+	if _, err := newControlPlane(e, c).putBack(t.Context(), p.say); err != nil {
 		t.Fatal(err)
 	}
 	a, err := ExamineAbort(t.Context(), cfg, tools)
 	if err != nil || len(a.Back) > 0 || !slices.Equal(a.Keeps, before) || a.Removes != p.servers[3] {
 		t.Fatalf("%+v, %v", a, err)
 	}
-	if err := a.Run(t.Context(), cfg, tools, p.say); err != nil || !slices.Equal(p.servers, before) {
+	if err := RunAbort(t.Context(), cfg, tools, p.say); err != nil || !slices.Equal(p.servers, before) {
 		t.Errorf("%v: servers %v", err, p.servers)
 	}
 }
@@ -139,15 +141,107 @@ func TestAbortRefused(t *testing.T) {
 	p.mu.Lock()
 	gone := p.servers[0]
 	p.remove(gone)
-	p.Management.Remove("cluster.x-k8s.io/v1beta1", "Machine", config.DefaultNamespace, gone)
+	p.Management.Remove(clustertest.CAPI, "Machine", config.DefaultNamespace, gone)
 	p.mu.Unlock()
 	is := p.controlPlane()
 	_, err := ExamineAbort(t.Context(), cfg, tools)
-	if refused := (*RefusedError)(nil); !errors.As(err, &refused) || !strings.Contains(err.Error(), "were deleted already") {
+	if refused := (*RefusedError)(nil); !errors.As(err, &refused) || !strings.Contains(err.Error(), "it is not the first server") {
 		t.Errorf("%v", err)
 	}
-	if (Abort{}).Run(t.Context(), cfg, tools, p.say) == nil || p.controlPlane().GetResourceVersion() != is.GetResourceVersion() {
+	if RunAbort(t.Context(), cfg, tools, p.say) == nil || p.controlPlane().GetResourceVersion() != is.GetResourceVersion() {
 		t.Errorf("the TalosControlPlane was changed: %v", p.controlPlane().Object)
+	}
+}
+
+// One that was cut off when the new server was gone already lets the provider go on.
+func TestAbortResumedWithoutTheNewServer(t *testing.T) {
+	p, tools, cfg := paused(t)
+	e, err := newEnvironment(cfg, tools)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := e.open(t.Context(), silent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := newControlPlane(e, c).putBack(t.Context(), p.say); err != nil {
+		t.Fatal(err)
+	}
+	p.mu.Lock()
+	gone := p.servers[3]
+	p.remove(gone)
+	p.showServers()
+	p.Management.Remove(clustertest.CAPI, "Machine", config.DefaultNamespace, gone)
+	p.mu.Unlock()
+	if a, err := ExamineAbort(t.Context(), cfg, tools); err != nil || a.Removes != "" || len(a.Keeps) != 3 {
+		t.Fatalf("%+v, %v", a, err)
+	}
+	if err := RunAbort(t.Context(), cfg, tools, p.say); err != nil || p.isHeld() {
+		t.Errorf("%v, held: %v", err, p.isHeld())
+	}
+}
+
+// The provider is held until it has ended what it was doing: before that nothing is put back, and nothing deleted.
+func TestAbortWaitsForTheProvider(t *testing.T) {
+	p, tools, cfg := paused(t)
+	reconcilesWithin = time.Hour
+	is := p.controlPlane()
+	cfg.LoadBalancerTimeout = config.Duration(time.Second)
+	err := RunAbort(t.Context(), cfg, tools, p.say)
+	if err == nil || !strings.Contains(err.Error(), "may be replacing a server until") || len(p.servers) != 4 ||
+		p.controlPlane().GetResourceVersion() != is.GetResourceVersion() {
+		t.Errorf("%v; servers %v", err, p.servers)
+	}
+}
+
+// Another version in place of one whose new server never becomes Ready deletes that server, and none of before: the
+// provider would delete the oldest.
+func TestAnotherVersionInPlaceOfOneThatFails(t *testing.T) {
+	p, tools := newProvider(t)
+	p.Hetzner.SetImages(hetznertest.Image(2, "talos-amd64-v1.13.10", "x86", "available"),
+		hetznertest.Image(3, "talos-amd64-v1.13.12", "x86", "available"))
+	before := slices.Clone(p.servers)
+	p.never = true
+	cfg := p.configured(t, "TALOS_VERSION=v1.13.10")
+	cfg.ControlPlaneTimeout, cfg.NodesTimeout = config.Duration(time.Second), config.Duration(time.Second)
+	if _, err := p.upgrade(t, cfg, tools, Options{}); err == nil || len(p.servers) != 4 {
+		t.Fatalf("%v: servers %v", err, p.servers)
+	}
+	p.mu.Lock()
+	p.never = false
+	failed := p.servers[3]
+	p.mu.Unlock()
+	other := p.configured(t, "TALOS_VERSION=v1.13.12")
+	if _, err := p.upgradeTo(t, other, tools, Options{Resumes: true}, FirstServer); err != nil {
+		t.Fatal(err)
+	}
+	if len(p.servers) != 4 || !slices.Equal(p.servers[:3], before) || p.servers[3] == failed || !p.isHeld() {
+		t.Errorf("the servers are %v, before %v and %s", p.servers, before, failed)
+	}
+}
+
+// While Hetzner does not answer, a new server that is not Ready holds the provider all the same.
+func TestHeldWithoutHetzner(t *testing.T) {
+	p, tools := newProvider(t)
+	p.mu.Lock()
+	p.never = true
+	p.mu.Unlock()
+	cfg := p.configured(t, "KUBERNETES_VERSION=v1.36.5")
+	cfg.ControlPlaneTimeout, cfg.NodesTimeout = config.Duration(time.Second), config.Duration(time.Second)
+	e, err := newEnvironment(cfg, tools)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := e.open(t.Context(), silent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.mu.Lock()
+	p.add("k8s-control-plane-new", madeFrom{Version: "v1.35.4", Template: fromControlPlane(p.controlPlane()).Template})
+	p.mu.Unlock()
+	p.Hetzner.Close()
+	if err := newControlPlane(e, c).roll(t.Context(), p.say, "the control plane"); err == nil || !p.isHeld() {
+		t.Errorf("%v; held: %v", err, p.isHeld())
 	}
 }
 
@@ -160,5 +254,11 @@ func TestNoFirstServer(t *testing.T) {
 	}
 	if _, err := plan.Targets(FirstServer); err == nil {
 		t.Error("it is a target")
+	}
+	p.Management.Change(clustertest.CACPPT, "TalosControlPlane", config.DefaultNamespace, "k8s-control-plane", object{
+		"spec": object{"rolloutStrategy": object{"rollingUpdate": object{"maxSurge": int64(0)}}}})
+	if _, err := p.upgradeTo(t, p.configured(t, "KUBERNETES_VERSION=v1.36.5"), tools, Options{}, FirstServer); err == nil ||
+		!strings.Contains(err.Error(), "maxSurge") || p.made > 0 {
+		t.Errorf("without an additional server: %v; %d were made", err, p.made)
 	}
 }

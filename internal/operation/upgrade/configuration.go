@@ -346,7 +346,7 @@ func (s configurationStep) run(ctx context.Context, say flow.Say, offer string) 
 	}
 	plane := newControlPlane(s.environment, c)
 	if s.stage.Servers {
-		if err := plane.ready(ctx, say, s.stage.Name, now.view); err != nil {
+		if err := plane.ready(ctx, say, s.serversStep, now.view); err != nil {
 			return Servers{}, err
 		}
 	}

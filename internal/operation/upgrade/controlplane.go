@@ -1,9 +1,11 @@
 package upgrade
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -39,17 +41,21 @@ type view struct {
 	machines []unstructured.Unstructured // of the control plane, but for those that are being deleted
 	updated  []string                    // servers of them, made from the TalosControlPlane, whose node is Ready
 	outdated []string                    // servers of them, not made from it
+	coming   []string                    // servers of them, made from it, whose node is not Ready
 	unready  []string                    // servers of them, whose node is not Ready
 	lacks    []string                    // until it is whole
+	held     bool                        // an upgrade keeps the control plane provider from replacing servers
 }
 
-// look reads the control plane. tcp is the TalosControlPlane that its Machines are to be made from.
+// look reads the control plane. tcp is the TalosControlPlane that its Machines are to be made from. Where it is Hetzner or
+// etcd that does not answer, the view has the Machines and nodes all the same.
 func (c *controlPlane) look(ctx context.Context, tcp *unstructured.Unstructured) (view, error) {
-	state, err := c.reader.Read(ctx)
-	if err != nil {
-		return view{}, err
+	state, unanswered := c.reader.Read(ctx)
+	if unanswered != nil && state.Machines == nil {
+		return view{}, unanswered
 	}
 	v := view{replicas: state.Replicas}
+	_, v.held = tcp.GetAnnotations()[capi.UpgradeHeldAnnotation]
 	from, err := c.madeFrom(ctx, state.Machines)
 	if err != nil {
 		return view{}, err
@@ -61,15 +67,20 @@ func (c *controlPlane) look(ctx context.Context, tcp *unstructured.Unstructured)
 		}
 		v.machines = append(v.machines, m)
 		ready, updated := readyNode(state.Nodes, name), from[m.GetName()].same(fromControlPlane(tcp))
+		switch {
+		case !updated:
+			v.outdated = append(v.outdated, name)
+		case ready:
+			v.updated = append(v.updated, name)
+		default:
+			v.coming = append(v.coming, name)
+		}
 		if !ready {
 			v.unready = append(v.unready, name)
 		}
-		if !updated {
-			v.outdated = append(v.outdated, name)
-		}
-		if ready && updated {
-			v.updated = append(v.updated, name)
-		}
+	}
+	if unanswered != nil {
+		return v, unanswered
 	}
 	v.lacks = append(rollout.Leaving(ctx, c.workload, capi.ControlPlaneMachines(state.Machines)),
 		state.Missing(c.cfg.NetworkCIDR)...)
@@ -78,7 +89,7 @@ func (c *controlPlane) look(ctx context.Context, tcp *unstructured.Unstructured)
 	}
 	differs, err := c.etcdDiffers(ctx, v)
 	if err != nil {
-		return view{}, err
+		return v, err
 	}
 	if differs != "" {
 		v.lacks = append(v.lacks, differs)
@@ -108,7 +119,8 @@ func readyNode(nodes []corev1.Node, name string) bool {
 // roll waits until every server of the control plane has the version and the template of the TalosControlPlane and is a
 // Ready node and a voting, healthy member of etcd; with c.first, until one has, beside those of before. Each server has
 // the time that one takes. The provider goes from one server to the next by the health of etcd alone: while a new server
-// is not a Ready node, it is held.
+// is not a Ready node, it is held. So it is until a new server is deleted that is not wanted any more, as it would
+// delete the oldest.
 func (c *controlPlane) roll(ctx context.Context, say flow.Say, what string) error {
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
@@ -118,34 +130,40 @@ func (c *controlPlane) roll(ctx context.Context, say flow.Say, what string) erro
 	c.reader.Balance = say
 	for before := -1; ; {
 		var v view
+		done := false
 		w := wait.Wait{What: what, Within: c.serverTakes(), Changes: changes, Explain: explain}
 		err := w.Until(ctx, say, func(ctx context.Context) (string, error) {
 			tcp, err := c.talosControlPlane(ctx)
 			if err != nil {
 				return "", err
 			}
-			if v, err = c.look(ctx, tcp); err != nil {
-				return "", err
+			var unanswered error
+			if v, unanswered = c.look(ctx, tcp); unanswered != nil && len(v.machines) == 0 {
+				return "", unanswered
 			}
-			first := c.first && len(v.updated) > 0
+			first := c.first && len(v.updated) > 0 && len(v.outdated) > 0
 			unwanted := v.unwanted()
-			held, err := c.hold(ctx, tcp, first ||
-				unwanted == nil && len(v.unready) > 0 && len(v.machines) > v.replicas)
-			if err != nil {
+			held, err := c.hold(ctx, tcp, first || unwanted != nil || len(v.coming) > 0 && len(v.machines) > v.replicas)
+			if err := cmp.Or(err, unanswered); err != nil {
 				return "", err
 			}
 			if unwanted != nil {
-				if err := c.remove(ctx, say, tcp, unwanted); err != nil {
-					return "", err
+				if out, err := c.remove(ctx, say, tcp, unwanted); out != "" || err != nil {
+					return out, err
 				}
 			}
 			if first {
+				done = true
 				return c.etcdDiffers(ctx, v)
+			}
+			if v.held && held == "" { // what it is to do now is seen when it has looked
+				v.lacks = append(v.lacks, "the control plane provider was held until now")
 			}
 			if before < 0 {
 				before = len(v.updated)
 			}
-			if len(v.lacks) == 0 || len(v.updated) > before {
+			done = len(v.lacks) == 0
+			if done || !c.first && len(v.updated) > before {
 				return "", nil
 			}
 			_, out, err := stock.Check(ctx, c.manager)
@@ -154,7 +172,7 @@ func (c *controlPlane) roll(ctx context.Context, say flow.Say, what string) erro
 		switch {
 		case err != nil:
 			return err
-		case len(v.lacks) == 0 || c.first:
+		case done:
 			return nil
 		}
 		say("%s: %d of %d servers", what, min(len(v.updated), v.replicas), v.replicas)
@@ -181,15 +199,16 @@ func (c *controlPlane) live(ctx context.Context) (o controlPlaneObjects, err err
 // text is what a wait says of a hold. A pause that was not made by an upgrade is left alone.
 func (c *controlPlane) hold(ctx context.Context, tcp *unstructured.Unstructured, hold bool) (string, error) {
 	annotations := tcp.GetAnnotations()
+	now := time.Now().UTC().Format(time.RFC3339)
 	_, paused := annotations[capi.PausedAnnotation]
 	_, held := annotations[capi.UpgradeHeldAnnotation]
 	switch {
 	case hold && !paused:
-		if err := c.annotate(ctx, tcp, "true"); err != nil {
+		if err := c.annotate(ctx, tcp, "true", now); err != nil {
 			return "", err
 		}
 	case !hold && held:
-		return "", c.annotate(ctx, tcp, nil)
+		return "", c.annotate(ctx, tcp, nil, nil)
 	case !hold && paused:
 		return fmt.Sprintf("%s is paused by the annotation %s, which no upgrade has set: remove it", kube.Describe(tcp),
 			capi.PausedAnnotation), nil
@@ -217,15 +236,15 @@ func Held(ctx context.Context, cfg config.Config, tools platform.Tools) (string,
 	if _, held := tcp.GetAnnotations()[capi.UpgradeHeldAnnotation]; !held {
 		return "", nil
 	}
-	return fmt.Sprintf("no further server is replaced: %s has the annotation %s, which upgrade removes when the new server "+
-		"is a Ready node; to give up and delete it, as long as no other server was replaced: %s", kube.Describe(tcp),
-		capi.PausedAnnotation, tools.Command("upgrade", "--abort")), nil
+	return fmt.Sprintf("no further server is replaced, and no lost one: %s has the annotation %s until the upgrade is resumed "+
+		"and the new server is a Ready node; to delete that one instead, as long as no other server was replaced: %s",
+		kube.Describe(tcp), capi.PausedAnnotation, tools.Command("upgrade", "--abort")), nil
 }
 
 // annotate sets the two annotations of a hold, or with nil removes them.
-func (c *controlPlane) annotate(ctx context.Context, tcp *unstructured.Unstructured, value any) error {
-	err := capi.Annotate(ctx, c.manager, tcp, map[string]any{capi.PausedAnnotation: value,
-		capi.UpgradeHeldAnnotation: value})
+func (c *controlPlane) annotate(ctx context.Context, tcp *unstructured.Unstructured, paused, held any) error {
+	err := capi.Annotate(ctx, c.manager, tcp, map[string]any{capi.PausedAnnotation: paused,
+		capi.UpgradeHeldAnnotation: held})
 	if err != nil {
 		return fmt.Errorf("hold the control plane provider, or let it go on: %w", err)
 	}

@@ -8,6 +8,7 @@ import (
 	"regexp"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
@@ -72,6 +73,7 @@ type state struct {
 	held     bool // the agents of the network are held back: their upgrade has not come past its canary node
 	observed changes.Observed
 	view     view
+	surges   bool // the provider creates a server before it deletes the one that it replaces
 }
 
 // retryWhileUnwell repeats look while an API server, or a webhook behind it, does not answer: a cluster that manages itself has
@@ -115,6 +117,8 @@ func (e *environment) read(ctx context.Context, c clusters) (state, error) {
 		return state{}, err
 	}
 	s.replicas = s.view.replicas
+	surge, set, _ := unstructured.NestedFieldNoCopy(tcp.Object, "spec", "rolloutStrategy", "rollingUpdate", "maxSurge")
+	s.surges = capi.Text(tcp, strategyType...) != onDelete && (!set || fmt.Sprint(surge) != "0")
 	if err := s.oldest(ctx, c, e.cfg); err != nil {
 		return state{}, err
 	}

@@ -3,6 +3,7 @@ package upgrade
 import (
 	"context"
 	"fmt"
+	"reflect"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -29,7 +30,32 @@ func fromControlPlane(tcp *unstructured.Unstructured) madeFrom {
 func (m madeFrom) same(other madeFrom) bool {
 	return m.Version == other.Version &&
 		(m.Template == "" || other.Template == "" || m.Template == other.Template) &&
-		(m.Config == nil || other.Config == nil || jsonEqual(m.Config, other.Config))
+		(m.Config == nil || other.Config == nil || jsonEqual(withoutZeros(m.Config), withoutZeros(other.Config)))
+}
+
+// withoutZeros leaves out fields that have the zero value of their type, as absent ones do.
+func withoutZeros(value any) any {
+	fields, is := value.(map[string]any)
+	if !is {
+		return value
+	}
+	out := map[string]any{}
+	for name, field := range fields {
+		switch field := withoutZeros(field).(type) {
+		case nil:
+		case string, bool, int64, float64:
+			if !reflect.ValueOf(field).IsZero() {
+				out[name] = field
+			}
+		case map[string]any:
+			if len(field) > 0 {
+				out[name] = field
+			}
+		default:
+			out[name] = field
+		}
+	}
+	return out
 }
 
 // changes are the fields in which another one differs, with both values.
@@ -40,7 +66,7 @@ func (m madeFrom) changes(to madeFrom) (all []string) {
 	if m.Template != to.Template {
 		all = append(all, "template "+m.Template+" → "+to.Template)
 	}
-	if !jsonEqual(m.Config, to.Config) {
+	if !jsonEqual(withoutZeros(m.Config), withoutZeros(to.Config)) {
 		all = append(all, "the machine configuration")
 	}
 	return all

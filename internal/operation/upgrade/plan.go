@@ -32,6 +32,10 @@ func (p *Plan) Targets(stage string) ([]string, error) {
 	if target := p.last[stage]; target != "" {
 		return []string{target}, nil
 	}
+	if stage == FirstServer {
+		return nil, usage.Errorf("--pause-after %s: no stage changes several control plane servers one after another, "+
+			"each beside the one that it replaces (rolloutStrategy RollingUpdate, maxSurge 1) or in place", FirstServer)
+	}
 	var names []string
 	for _, s := range p.Stages {
 		names = append(names, s.Name)
@@ -56,7 +60,7 @@ func NewPlan(cfg config.Config, tools platform.Tools, x Examination) (*Plan, err
 	}
 	p := &Plan{Graph: flow.New("upgrade"), Stages: x.Stages, last: map[string]string{}}
 	b := &builder{Plan: p, environment: e, set: set, replicas: x.Replicas, requested: x.requested,
-		summaries: x.Configuration, inPlace: x.InPlace, other: x.other}
+		summaries: x.Configuration, inPlace: x.InPlace, other: x.other, surges: x.surges}
 	if x.InPlace && slices.ContainsFunc(x.Stages, func(s Stage) bool { return s.Name == StageTalos }) {
 		if b.installer, err = set.Installer(); err != nil {
 			return nil, err
@@ -80,6 +84,7 @@ type builder struct {
 	summaries []string // of what these change
 	other     bool     // Options.Other
 	inPlace   bool     // the machine configuration is changed without replacing servers
+	surges    bool     // Examination.surges
 
 	before    []flow.Node // what the next step comes after
 	offer     *flow.Step[steps.Placement]
@@ -108,7 +113,7 @@ func (b *builder) add(s Stage) {
 		if s.Name == StageConfiguration && !inPlace {
 			b.images()
 		}
-		if b.replicas > 1 && b.last[FirstServer] == "" && (s.Name != StageConfiguration || s.Servers || inPlace) {
+		if b.replicas > 1 && (b.surges || inPlace) && b.last[FirstServer] == "" && (s.Name != StageConfiguration || s.Servers || inPlace) {
 			first := each
 			first.first = true
 			b.last[FirstServer] = b.servers(first, inPlace).Name()
@@ -204,6 +209,7 @@ type Examination struct {
 	requested []changes.Deviation
 	digest    string
 	other     bool
+	surges    bool // a server is replaced when its successor is there
 }
 
 // Servers tells whether the upgrade replaces servers.
@@ -300,6 +306,7 @@ func (e *environment) examine(ctx context.Context, o Options, via map[uint64]str
 	}
 	x := Examination{From: now.versions, To: VersionsOf(cfg), Manager: c.where, Replicas: now.replicas,
 		InPlace: o.InPlace, Seen: now.observed.Seen()}
+	x.surges = now.surges
 	if !talosconfig.ForClients(e.tools) {
 		x.Seen = append(x.Seen, config.SeenOldTalosconfig)
 	}

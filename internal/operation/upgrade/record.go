@@ -42,6 +42,8 @@ type Record struct {
 	Stages []string `json:"stages,omitempty"`
 	// PauseAfter is the stage after which the operator asked to end, or FirstServer; empty: none.
 	PauseAfter string `json:"pauseAfter,omitempty"`
+	// Aborted tells that the replacement of its first server was undone, or begun to be: it is asked for again.
+	Aborted bool `json:"aborted,omitempty"`
 }
 
 // Said is what the operator said of an upgrade that begins or is resumed.
@@ -50,7 +52,7 @@ type Said struct {
 	PauseAfter string   // Record.PauseAfter
 }
 
-// Command are the words to type to resume the upgrade.
+// Command are the words to type to resume the upgrade, without a pause.
 func (r *Record) Command() []string {
 	if len(r.Again) > 0 {
 		return r.Again
@@ -113,10 +115,11 @@ func (r *Record) Progress(ctx context.Context, files platform.Files) (p Progress
 	if err != nil {
 		return p, fmt.Errorf("read how far the upgrade has come: %w", err)
 	}
-	if r.PauseAfter == FirstServer && journal.Steps[FirstServer].State == flow.StateDone {
-		p.Done = append(p.Done, FirstServer)
+	stages := r.Stages
+	if _, ran := journal.Steps[FirstServer]; ran && r.PauseAfter == FirstServer {
+		stages = append([]string{FirstServer}, stages...)
 	}
-	for _, stage := range r.Stages {
+	for _, stage := range stages {
 		step := journal.Steps[lastStepOf(stage)]
 		if step.State == flow.StateDone {
 			p.Done = append(p.Done, stage)
@@ -152,7 +155,7 @@ func (r *Record) Same(x Examination) bool {
 
 // Agreed tells whether the operator agreed to an upgrade as it is now, with its configuration.
 func (r *Record) Agreed(x Examination) bool {
-	return r.Same(x) && (r.Digest == "" || r.Digest == x.digest)
+	return r.Same(x) && !r.Aborted && (r.Digest == "" || r.Digest == x.digest)
 }
 
 // ReadRecord reads it; nil where no upgrade is under way.
@@ -191,7 +194,17 @@ func Begin(files platform.Files, x Examination, said Said) error {
 			r.Stages = append(r.Stages, s.Name)
 		}
 	}
-	r.Again, r.PauseAfter, r.Digest, r.Other = said.Again, said.PauseAfter, x.digest, x.other
+	r.Again, r.PauseAfter, r.Digest, r.Other, r.Aborted = said.Again, said.PauseAfter, x.digest, x.other, false
+	return r.write(files)
+}
+
+// Abort records that its first server is put back.
+func (r *Record) Abort(files platform.Files) error {
+	r.Aborted = true
+	return r.write(files)
+}
+
+func (r *Record) write(files platform.Files) error {
 	data, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
 		return err

@@ -109,7 +109,7 @@ const FirstServer = "first-server"
 func (s serversStep) ofFirst(task flow.Task[Servers]) flow.Task[Servers] {
 	if s.first {
 		task.Name, task.Doc = FirstServer, "the first control plane server of stage "+s.stage.Name+" is changed, and no other"
-		task.Verify = func(context.Context, Servers) flow.Verdict { return flow.Gone("the upgrade was not resumed since") }
+		task.Verify = func(context.Context, Servers) flow.Verdict { return flow.Gone("it is looked at again") }
 	}
 	return task
 }
@@ -153,7 +153,7 @@ func (s serversStep) run(ctx context.Context, say flow.Say) (Servers, error) {
 	}
 	plane, values := newControlPlane(s.environment, c), s.values()
 	if !reached(now.observed.Values, values) {
-		if err := plane.ready(ctx, say, s.stage.Name, now.view); err != nil {
+		if err := plane.ready(ctx, say, s, now.view); err != nil {
 			return Servers{}, err
 		}
 		if err := plane.change(ctx, say, values); err != nil {
@@ -175,11 +175,12 @@ func (s serversStep) begin(ctx context.Context, say flow.Say) (c clusters, now s
 	return c, now, err
 }
 
-// ready waits until the control plane is whole, unless its servers are being replaced, which goes on with what they are
-// to be then. It is an error where a server could not be drained, or could not be asked afterwards.
-func (c *controlPlane) ready(ctx context.Context, say flow.Say, stage string, now view) error {
-	if len(now.outdated) == 0 {
-		if err := c.roll(ctx, say, "the control plane to be whole before "+stage); err != nil {
+// ready waits until the control plane is whole, unless an upgrade holds it, or its first server is being replaced: that
+// goes on with what the servers are to be then. It is an error where a server could not be drained, or could not be
+// asked afterwards.
+func (c *controlPlane) ready(ctx context.Context, say flow.Say, s serversStep, now view) error {
+	if !now.held && (!s.first || len(now.outdated) == 0) {
+		if err := c.roll(ctx, say, "the control plane to be whole before "+s.stage.Name); err != nil {
 			return err
 		}
 	}

@@ -13,9 +13,7 @@ import (
 	"time"
 
 	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
@@ -31,7 +29,7 @@ import (
 type object = clustertest.Map
 
 // provider plays the control plane provider: it creates one server more, which is not Ready, and deletes the oldest of
-// those that differ when it looks again and all are Ready, unless it is paused.
+// those that differ when it looks again, by the health of etcd alone, unless it is paused.
 type provider struct {
 	*clustertest.Environment
 	mu      sync.Mutex
@@ -45,6 +43,9 @@ type provider struct {
 
 func newProvider(t *testing.T) (*provider, platform.Tools) {
 	t.Helper()
+	settles := reconcilesWithin
+	reconcilesWithin = 0
+	t.Cleanup(func() { reconcilesWithin = settles })
 	w := clustertest.New(t)
 	p := &provider{Environment: w, from: map[string]madeFrom{}}
 	if _, err := bootstrapped.Run(t, w, w.Config(), flow.Memory(), "wait-nodes", "wait-releases"); err != nil {
@@ -110,9 +111,8 @@ func (p *provider) react(o *unstructured.Unstructured) {
 		object{"status": object{"observedGeneration": o.GetGeneration()}})
 	is := fromControlPlane(o)
 	differs := func(name string) bool { return !p.from[name].same(is) }
-	unready := func(name string) bool { return !readyNode([]corev1.Node{p.node(name)}, name) }
 	outdated := slices.IndexFunc(p.servers, differs)
-	if outdated >= 0 && len(p.servers) > 3 && !slices.ContainsFunc(p.servers, unready) {
+	if outdated >= 0 && len(p.servers) > 3 {
 		oldest := p.servers[outdated]
 		p.remove(oldest)
 		p.Management.Remove(clustertest.CAPI, "Machine", config.DefaultNamespace, oldest)
@@ -142,15 +142,6 @@ func (p *provider) id(name string) int64 {
 	var id int64
 	_, _ = fmt.Sscanf(capi.Text(n, "spec", "providerID"), "hcloud://%d", &id)
 	return id
-}
-
-// node reads a node of the workload cluster; without conditions where it does not exist.
-func (p *provider) node(name string) (n corev1.Node) {
-	n.Name = name
-	if o := p.Workload.Get("v1", "Node", "", name); o != nil {
-		_ = runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &n)
-	}
-	return n
 }
 
 func (p *provider) remove(name string) {
@@ -231,7 +222,7 @@ func (p *provider) upgradeTo(t *testing.T, cfg config.Config, tools platform.Too
 	}
 	targets, err := plan.Targets(pauseAfter)
 	if err != nil {
-		t.Fatal(err)
+		return x, err
 	}
 	_, err = clustertest.Run(t, plan.Graph, targets, flow.Memory(), nil)
 	return x, err

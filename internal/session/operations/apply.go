@@ -253,7 +253,16 @@ func applyFirst(ctx context.Context, s *session.Session, b planning.Bootstrap, a
 	if !found.Applies {
 		return nil
 	}
-	err := s.Locked(ctx, func(ctx context.Context) error {
+	record, err := upgrade.ReadRecord(s.Tools.Files)
+	if err != nil {
+		return err
+	}
+	if record != nil && (record.PauseAfter == upgrade.FirstServer || record.Aborted) {
+		return usage.Errorf("the change of the control plane's servers is paused after the first one, or was aborted "+
+			"there, and all does not go on with it: run %s, or %s", s.Tools.Command(record.Command()...),
+			s.Tools.Command("upgrade", "--abort"))
+	}
+	err = s.Locked(ctx, func(ctx context.Context) error {
 		_, err := Apply(ctx, s, b, ApplyOptions{}, ask)
 		return err
 	})

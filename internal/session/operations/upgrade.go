@@ -135,8 +135,7 @@ func (r *UpgradeResult) change(ctx context.Context, s *session.Session, cfg conf
 		return err
 	}
 	if said.PauseAfter != "" {
-		s.Hub.Note("%s", pausedNote(s, r.Examination, said))
-		return nil
+		return notePause(ctx, s, said.PauseAfter)
 	}
 	if err := endUpgrade(s, cfg); err != nil {
 		return fmt.Errorf("everything is done, but that could not be recorded; run the same command again: %w", err)
@@ -145,20 +144,18 @@ func (r *UpgradeResult) change(ctx context.Context, s *session.Session, cfg conf
 	return nil
 }
 
-// pausedNote says how an upgrade goes on that was paused as asked, and how it is undone where that is possible.
-func pausedNote(s *session.Session, x upgrade.Examination, said upgrade.Said) string {
-	note := fmt.Sprintf("paused after %s, as asked: the same command without --pause-after does the rest",
-		said.PauseAfter)
-	switch {
-	case said.PauseAfter != upgrade.FirstServer:
-		return note
-	case x.InPlace && len(x.Configuration) > 0:
-		return note + "; to undo it, configure what was before, and run the same command"
-	case x.InPlace:
-		return note
+// notePause says how an upgrade goes on that was paused as asked, and what holds until then.
+func notePause(ctx context.Context, s *session.Session, after string) error {
+	note := fmt.Sprintf("paused after %s, as asked: the same command without --pause-after does the rest", after)
+	held, err := upgrade.Held(ctx, s.Cfg.Config, s.Tools)
+	if err != nil {
+		return fmt.Errorf("%s; whether the control plane provider is held is not known: %w", note, err)
 	}
-	return note + "; until then Cluster API replaces no control plane server, not even a lost one; to give up and delete " +
-		"the new server: " + s.Tools.Command("upgrade", "--abort")
+	if held != "" {
+		note += "; until then " + held
+	}
+	s.Hub.Note("%s", note)
+	return nil
 }
 
 // AbortUpgrade undoes the replacement of the first control plane server, by an upgrade or by Apply, as long as none
@@ -172,7 +169,11 @@ func AbortUpgrade(ctx context.Context, s *session.Session, ask session.Questions
 	if err != nil {
 		return a, err
 	}
-	if a, err = upgrade.ExamineAbort(ctx, s.Cfg.Config, s.Tools); err != nil {
+	a, err = upgrade.ExamineAbort(ctx, s.Cfg.Config, s.Tools)
+	if refused := (*upgrade.RefusedError)(nil); errors.As(err, &refused) && record != nil && record.Aborted {
+		return a, endAbort(s, record) // cut off when all was done
+	}
+	if err != nil {
 		return a, err
 	}
 	s.Hub.Note("%s", a)
@@ -180,19 +181,30 @@ func AbortUpgrade(ctx context.Context, s *session.Session, ask session.Questions
 		"Type the cluster's name (%s) to undo it: ", s.Cfg.ClusterName), s.Cfg.ClusterName); err != nil {
 		return a, err
 	}
-	err = s.Hub.Task("abort", "the control plane as it was before the upgrade", func(say flow.Say) error {
-		return a.Run(ctx, s.Cfg.Config, s.Tools, say)
+	if record != nil {
+		if err := record.Abort(s.Tools.Files); err != nil {
+			return a, err
+		}
+	}
+	err = s.Hub.Task("abort", "the control plane's servers as they were before the stage", func(say flow.Say) error {
+		return upgrade.RunAbort(ctx, s.Cfg.Config, s.Tools, say)
 	})
 	if err != nil {
 		return a, err
 	}
+	return a, endAbort(s, record)
+}
+
+// endAbort ends the record of an upgrade, but for what Apply has changed besides, and says what is left to do.
+func endAbort(s *session.Session, record *upgrade.Record) error {
 	if record != nil && record.ByApply() {
-		s.Hub.Note("to end the change, configure what was before and run %s: it brings back what else was changed",
-			s.Tools.Command("apply"))
-		return a, nil
+		s.Hub.Note("the control plane has the servers from before; to end the change, configure what was before and run "+
+			"%s: it brings back what else was changed", s.Tools.Command("apply"))
+		return nil
 	}
-	s.Hub.Note("the control plane is as it was; set bootstrap.yaml back to its versions, where it has the new ones")
-	return a, upgrade.End(s.Tools.Files)
+	s.Hub.Note("the control plane has the servers from before; set bootstrap.yaml back to their versions, where it has the " +
+		"new ones")
+	return upgrade.End(s.Tools.Files)
 }
 
 // endUpgrade removes the record of the upgrade, and records the version set where the cluster has its versions now.
