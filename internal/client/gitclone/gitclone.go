@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"time"
 
@@ -97,17 +98,15 @@ func (c *Clone) clone(ctx context.Context) error {
 			names = append(names, strings.TrimPrefix(ref, "refs/heads/"))
 		}
 	}
-	for _, name := range names {
-		if name == c.options.Branch {
-			_, err := c.git(ctx, "clone", "--quiet", "--depth", "1", "--single-branch", "--branch", name, c.options.URL, ".")
-			if err != nil {
-				return fmt.Errorf("clone the repository %s: %w", c.options.URL, err)
-			}
-			return nil
-		}
+	if !slices.Contains(names, c.options.Branch) {
+		return fmt.Errorf("the repository %s has no branch %s (it has %s): create it there, or name another one with GIT_BRANCH",
+			c.options.URL, c.options.Branch, strings.Join(names, ", "))
 	}
-	return fmt.Errorf("the repository %s has no branch %s (it has %s): create it there, or name another one with GIT_BRANCH",
-		c.options.URL, c.options.Branch, strings.Join(names, ", "))
+	if _, err := c.git(ctx, "clone", "--quiet", "--depth", "1", "--single-branch", "--branch", c.options.Branch,
+		c.options.URL, "."); err != nil {
+		return fmt.Errorf("clone the repository %s: %w", c.options.URL, err)
+	}
+	return nil
 }
 
 // Push commits everything below a path, and pushes the commit. Where nothing has changed it does neither, and commit is

@@ -69,8 +69,9 @@ func (c *Client) create(ctx context.Context, name, branch string) error {
 		"default_branch": branch}, nil)
 }
 
-func (c *Client) hasBranch(ctx context.Context, name, branch string) (bool, error) {
-	err := c.ask(ctx, http.MethodGet, c.repository(name)+"/branches/"+escaped(branch), "", nil, nil)
+// exists says whether the user has what is at a path.
+func (c *Client) exists(ctx context.Context, path string) (bool, error) {
+	err := c.ask(ctx, http.MethodGet, path, "", nil, nil)
 	if notFound(err) {
 		return false, nil
 	}
@@ -80,26 +81,19 @@ func (c *Client) hasBranch(ctx context.Context, name, branch string) (bool, erro
 // Has says whether a folder of a repository has something on a branch. The root folder has what is more than the
 // README.md that Gitea may begin a repository with.
 func (c *Client) Has(ctx context.Context, name, branch, folder string) (bool, error) {
-	var entries []struct {
+	at, query := c.repository(name)+"/contents", "?ref="+url.QueryEscape(branch)
+	if folder != "." {
+		return c.exists(ctx, at+"/"+escaped(folder)+query)
+	}
+	type entry struct {
 		Name string `json:"name"`
 	}
-	at := c.repository(name) + "/contents"
-	if folder == "." {
-		err := c.ask(ctx, http.MethodGet, at+"?ref="+url.QueryEscape(branch), "", nil, &entries)
-		if notFound(err) {
-			return false, nil
-		}
-		return slices.ContainsFunc(entries, func(e struct {
-			Name string `json:"name"`
-		}) bool {
-			return e.Name != "README.md"
-		}), err
-	}
-	err := c.ask(ctx, http.MethodGet, at+"/"+escaped(folder)+"?ref="+url.QueryEscape(branch), "", nil, nil)
+	var entries []entry
+	err := c.ask(ctx, http.MethodGet, at+query, "", nil, &entries)
 	if notFound(err) {
 		return false, nil
 	}
-	return err == nil, err
+	return slices.ContainsFunc(entries, func(e entry) bool { return e.Name != "README.md" }), err
 }
 
 // commit adds files to a branch in one commit. Gitea refuses it where one of them is there.
@@ -174,7 +168,7 @@ func (c *Client) fill(ctx context.Context, is Repository, want WantedRepository)
 		return false, err
 	}
 	if !is.Empty { // Gitea creates the branch in an empty one only
-		there, err := c.hasBranch(ctx, want.Name, want.Branch)
+		there, err := c.exists(ctx, c.repository(want.Name)+"/branches/"+escaped(want.Branch))
 		if err == nil && !there {
 			err = &Unusable{c.user + "/" + want.Name, fmt.Sprintf("has no branch %s", want.Branch)}
 		}

@@ -4,6 +4,7 @@ package kubeconfig
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/pem"
@@ -190,14 +191,12 @@ func checkUser(u clientcmdapi.NamedAuthInfo) error {
 
 // current is what the current context consists of. Two entries of one name are refused: programs differ in which one
 // they take.
-func current(raw *clientcmdapi.Config) (clientcmdapi.Cluster, clientcmdapi.AuthInfo, error) {
-	var none clientcmdapi.Cluster
-	var noUser clientcmdapi.AuthInfo
+func current(raw *clientcmdapi.Config) (cluster clientcmdapi.Cluster, user clientcmdapi.AuthInfo, err error) {
 	contexts, clusters, users := map[string]clientcmdapi.Context{}, map[string]clientcmdapi.Cluster{},
 		map[string]clientcmdapi.AuthInfo{}
 	for _, c := range raw.Contexts {
 		if len(c.Context.Extensions) > 0 {
-			return none, noUser, refusal("extensions", "context "+short(c.Name), extension)
+			return cluster, user, refusal("extensions", "context "+short(c.Name), extension)
 		}
 		contexts[c.Name] = c.Context
 	}
@@ -208,16 +207,16 @@ func current(raw *clientcmdapi.Config) (clientcmdapi.Cluster, clientcmdapi.AuthI
 		users[u.Name] = u.AuthInfo
 	}
 	if len(contexts) < len(raw.Contexts) || len(clusters) < len(raw.Clusters) || len(users) < len(raw.AuthInfos) {
-		return none, noUser, damaged("two of its contexts, clusters or users have one name")
+		return cluster, user, damaged("two of its contexts, clusters or users have one name")
 	}
 	context, known := contexts[raw.CurrentContext]
 	if raw.CurrentContext == "" || !known {
-		return none, noUser, damaged("its current-context %s does not exist", short(raw.CurrentContext))
+		return cluster, user, damaged("its current-context %s does not exist", short(raw.CurrentContext))
 	}
 	cluster, knownCluster := clusters[context.Cluster]
 	user, knownUser := users[context.AuthInfo]
 	if !knownCluster || !knownUser {
-		return none, noUser, damaged("its current context has no cluster or no user")
+		return cluster, user, damaged("its current context has no cluster or no user")
 	}
 	return cluster, user, nil
 }
@@ -233,11 +232,7 @@ func hostPort(server string) (string, error) {
 		return "", refusal("server", "its current context",
 			short(server)+" is not https, so that the API server would not be authenticated")
 	}
-	port := u.Port()
-	if port == "" {
-		port = "443"
-	}
-	return net.JoinHostPort(strings.ToLower(u.Hostname()), port), nil
+	return net.JoinHostPort(strings.ToLower(u.Hostname()), cmp.Or(u.Port(), "443")), nil
 }
 
 // authority reads certificates.

@@ -71,13 +71,12 @@ func Join(ctx context.Context, leases typed.LeaseInterface, project, cluster, ho
 	p.look(ctx)
 	go func() {
 		defer close(p.ended)
-		ticker := time.NewTicker(renewEvery)
-		defer ticker.Stop()
+		tick := time.Tick(renewEvery)
 		for {
 			select {
 			case <-ctx.Done():
 				return
-			case <-ticker.C:
+			case <-tick:
 				p.look(ctx)
 			}
 		}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"slices"
 
@@ -51,21 +50,20 @@ func (c *Credentials) members(ctx context.Context, r Route, own bool) ([]EtcdMem
 }
 
 // EtcdIndex is how far a node's own member of etcd has applied etcd's log. It answers without a leader, too.
-func (c *Credentials) EtcdIndex(ctx context.Context, r Route) (uint64, error) {
-	t, ctx, err := c.reach(ctx, r)
-	if err != nil {
-		return 0, err
-	}
-	defer t.Close()
+func (c *Credentials) EtcdIndex(ctx context.Context, r Route) (index uint64, err error) {
 	doing := "ask " + r.String() + " for the state of its etcd"
-	reply, err := t.EtcdStatus(ctx)
-	if err != nil {
-		return 0, plain(doing, err)
-	}
-	for _, m := range reply.GetMessages() {
-		return m.GetMemberStatus().GetRaftAppliedIndex(), nil
-	}
-	return 0, fmt.Errorf("%s: it answers with nothing", doing)
+	err = c.call(ctx, r, doing, func(ctx context.Context, t *client.Client) error {
+		reply, err := t.EtcdStatus(ctx)
+		if err == nil && len(reply.GetMessages()) == 0 {
+			err = errors.New("it answers with nothing")
+		}
+		if err != nil {
+			return err
+		}
+		index = reply.GetMessages()[0].GetMemberStatus().GetRaftAppliedIndex()
+		return nil
+	})
+	return index, err
 }
 
 // EtcdSnapshot streams a snapshot of a node's member: its database, and behind it the database's SHA-256. The
