@@ -1,6 +1,7 @@
 package hetzner
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -29,10 +30,7 @@ func (p Price) String() string {
 }
 
 func (p Price) plus(q Price) Price {
-	if p.Currency == "" {
-		p.Currency = q.Currency
-	}
-	return Price{p.Monthly + q.Monthly, p.Currency, p.Unknown || q.Unknown}
+	return Price{p.Monthly + q.Monthly, cmp.Or(p.Currency, q.Currency), p.Unknown || q.Unknown}
 }
 
 func (p Price) times(n float64) Price { return Price{p.Monthly * n, p.Currency, p.Unknown} }

@@ -64,7 +64,7 @@ func ByRescueSystem(ctx context.Context, c *hcloud.Client, o hcloudimages.Upload
 // to find, as after any error.
 func MakeImage(ctx context.Context, c *hcloud.Client, upload Uploader, o ImageOrder, progress func(string),
 	log io.Writer) (int64, error) {
-	heard := newUploadLog(progress, log)
+	heard := &uploadLog{progress: progress}
 	options := hcloudimages.UploadOptions{
 		ImageURL: o.URL, ImageCompression: hcloudimages.CompressionXZ, Architecture: hetznerArchitecture(o.Architecture),
 		ServerType: &hcloud.ServerType{Name: o.ServerType}, Location: &hcloud.Location{Name: o.Location},
@@ -76,7 +76,7 @@ func MakeImage(ctx context.Context, c *hcloud.Client, upload Uploader, o ImageOr
 	}
 	answers := make(chan answer, 1)
 	go func() {
-		image, err := upload(contextlogger.New(ctx, heard.logger()), c, options)
+		image, err := upload(contextlogger.New(ctx, heard.logger(log)), c, options)
 		answers <- answer{image, err}
 	}()
 	// The library does not end its SSH command when ctx does. Left behind it can do nothing more: every request of its

@@ -15,18 +15,15 @@ import (
 // temporary server wrote is a Debug record of its own.
 type uploadLog struct {
 	progress func(string)
-	file     slog.Handler
 
 	mu     sync.Mutex
 	output string // the last Debug record's text
 }
 
-func newUploadLog(progress func(string), log io.Writer) *uploadLog {
-	return &uploadLog{progress: progress, file: slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})}
-}
-
-func (l *uploadLog) logger() *slog.Logger {
-	return slog.New(effect.Hearing{Handler: l.file, Hear: l.hear})
+// logger hands the records on to a log.
+func (l *uploadLog) logger(log io.Writer) *slog.Logger {
+	return slog.New(effect.Hearing{Handler: slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}),
+		Hear: l.hear})
 }
 
 // lastOutput is what the last command wrote, in one line.
