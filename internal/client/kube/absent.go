@@ -72,8 +72,7 @@ func (c *Cluster) List(ctx context.Context, l client.ObjectList, opts ...client.
 // served makes a request about objects of a kind, again for a while where the kind is not offered but may well be
 // there: a write that was answered so was not taken.
 func (c *Cluster) served(ctx context.Context, of runtime.Object, request func() error) error {
-	deadline := time.NewTimer(servedWithin)
-	defer deadline.Stop()
+	deadline := time.After(servedWithin)
 	var last error // why the kind may be there all the same
 	for {
 		err := c.mapped(ctx, of)
@@ -96,7 +95,7 @@ func (c *Cluster) served(ctx context.Context, of runtime.Object, request func() 
 		select {
 		case <-ctx.Done():
 			return last
-		case <-deadline.C:
+		case <-deadline:
 			return last
 		case <-time.After(servedEvery):
 		}

@@ -26,8 +26,6 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/transport"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"github.com/slipway-k8s/slipway/internal/client/kubeconfig"
 )
 
 // FieldManager owns the fields that Apply writes.
@@ -49,23 +47,7 @@ type Cluster struct {
 // Connect makes a Cluster from a kubeconfig's current context. It does not speak to the cluster yet. A kubeconfig that
 // could do anything but open a cluster with what it holds is refused, with a *kubeconfig.Error: it may come from a
 // cluster's Secret, a state store or a backup. See ConnectTrusted.
-func Connect(kubeconfig []byte) (*Cluster, error) { return ConnectThrough(kubeconfig, nil) }
-
-// ConnectThrough is Connect with a transport around the one that the kubeconfig makes, of every client of the cluster,
-// Helm's too; nil: none.
-func ConnectThrough(data []byte, wrap transport.WrapperFunc) (*Cluster, error) {
-	if err := accept(data); err != nil {
-		return nil, err
-	}
-	return connect(data, wrap)
-}
-
-func accept(data []byte) error {
-	if _, err := kubeconfig.Accept(data); err != nil {
-		return fmt.Errorf("read kubeconfig: %w", err)
-	}
-	return nil
-}
+func Connect(kubeconfig []byte) (*Cluster, error) { return (&Connections{}).Connect(kubeconfig) }
 
 // ConnectTrusted is Connect by a kubeconfig that the operator named, or that this process made: it may run a program
 // for its credentials, name files and a proxy, and leave out the authority.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"strconv"
@@ -12,6 +13,8 @@ import (
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/transport"
+
+	"github.com/slipway-k8s/slipway/internal/client/kubeconfig"
 )
 
 const (
@@ -32,8 +35,8 @@ const (
 
 // Connections keeps one Cluster for each kubeconfig, for several goroutines at once.
 type Connections struct {
-	// Wrap makes the transport around the one that a kubeconfig makes, as in ConnectThrough. It is called when the Cluster
-	// is made, after the kubeconfig was accepted. nil: there is none.
+	// Wrap makes the transport around the one that a kubeconfig makes, of every client of the cluster, Helm's too. It is
+	// called when the Cluster is made, after the kubeconfig was accepted. nil: there is none.
 	Wrap func(kubeconfig []byte, trusted bool) transport.WrapperFunc
 
 	mu       sync.Mutex
@@ -47,30 +50,28 @@ type connectionKey struct {
 }
 
 // Connect returns the Cluster of a kubeconfig.
-func (c *Connections) Connect(kubeconfig []byte) (*Cluster, error) { return c.open(kubeconfig, false) }
+func (c *Connections) Connect(data []byte) (*Cluster, error) { return c.open(data, false) }
 
 // ConnectTrusted is Connect for a kubeconfig that the operator named, or that this process made.
-func (c *Connections) ConnectTrusted(kubeconfig []byte) (*Cluster, error) {
-	return c.open(kubeconfig, true)
-}
+func (c *Connections) ConnectTrusted(data []byte) (*Cluster, error) { return c.open(data, true) }
 
-func (c *Connections) open(kubeconfig []byte, trusted bool) (*Cluster, error) {
+func (c *Connections) open(data []byte, trusted bool) (*Cluster, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	key := connectionKey{sha256.Sum256(kubeconfig), trusted}
+	key := connectionKey{sha256.Sum256(data), trusted}
 	if known := c.clusters[key]; known != nil {
 		return known, nil
 	}
 	if !trusted {
-		if err := accept(kubeconfig); err != nil {
-			return nil, err
+		if _, err := kubeconfig.Accept(data); err != nil {
+			return nil, fmt.Errorf("read kubeconfig: %w", err)
 		}
 	}
 	var wrap transport.WrapperFunc
 	if c.Wrap != nil {
-		wrap = c.Wrap(kubeconfig, trusted)
+		wrap = c.Wrap(data, trusted)
 	}
-	cluster, err := connect(kubeconfig, wrap)
+	cluster, err := connect(data, wrap)
 	if err != nil {
 		return nil, err
 	}

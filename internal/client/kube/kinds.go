@@ -23,24 +23,34 @@ func (c *Cluster) NamespacedKinds(ctx context.Context, verbs ...string) (kinds [
 	if err != nil {
 		return nil, nil, fmt.Errorf("create a client for %s: %w", c.Host(), err)
 	}
+	lists, err := Within(ctx, func() ([]*metav1.APIResourceList, error) {
+		return discovery.ServerPreferredNamespacedResources(d)
+	})
+	failed, partly := discovery.GroupDiscoveryFailedErrorGroups(err)
+	if err != nil && !partly {
+		return nil, nil, fmt.Errorf("ask %s for its kinds: %w", c.Host(), err)
+	}
+	return kindsWith(verbs, lists), failed, nil
+}
+
+// Within waits for an answer as long as ctx. A client that asks an API server for the kinds that it serves does so
+// without a context.
+func Within[T any](ctx context.Context, ask func() (T, error)) (T, error) {
 	type answer struct {
-		kinds []schema.GroupVersionKind
+		value T
 		err   error
 	}
-	answered := make(chan answer, 1)
-	go func() { // the question knows no context
-		lists, err := discovery.ServerPreferredNamespacedResources(d)
-		answered <- answer{kindsWith(verbs, lists), err}
+	answers := make(chan answer, 1)
+	go func() {
+		value, err := ask()
+		answers <- answer{value, err}
 	}()
 	select {
-	case is := <-answered:
-		failed, partly := discovery.GroupDiscoveryFailedErrorGroups(is.err)
-		if is.err != nil && !partly {
-			return nil, nil, fmt.Errorf("ask %s for its kinds: %w", c.Host(), is.err)
-		}
-		return is.kinds, failed, nil
+	case a := <-answers:
+		return a.value, a.err
 	case <-ctx.Done():
-		return nil, nil, fmt.Errorf("ask %s for its kinds: %w", c.Host(), context.Cause(ctx))
+		var none T
+		return none, context.Cause(ctx)
 	}
 }
 

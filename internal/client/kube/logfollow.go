@@ -80,12 +80,10 @@ func (r LogRequest) where() LogLine {
 
 // restUntil waits, at most until changed is closed.
 func restUntil(ctx context.Context, changed <-chan struct{}, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
 	case <-ctx.Done():
 	case <-changed:
-	case <-timer.C:
+	case <-time.After(d):
 	}
 }
 

@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -36,11 +37,8 @@ func Workloads(manifest, namespace string) ([]Workload, error) {
 		}
 		switch o.GetKind() {
 		case "Deployment", "DaemonSet", "StatefulSet", "Job":
-			w := Workload{Kind: o.GetKind(), Namespace: o.GetNamespace(), Name: o.GetName()}
-			if w.Namespace == "" {
-				w.Namespace = namespace
-			}
-			found = append(found, w)
+			found = append(found, Workload{Kind: o.GetKind(), Namespace: cmp.Or(o.GetNamespace(), namespace),
+				Name: o.GetName()})
 		}
 	}
 	return found, nil

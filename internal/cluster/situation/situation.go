@@ -73,7 +73,7 @@ func (o *Observer) Observe(ctx context.Context, mgmt *kube.Cluster, c Watched) (
 	var cloud Cloud
 	var asking sync.WaitGroup
 	asking.Go(func() { cloud = o.cloud.read(ctx, o.Cfg, o.Tools) })
-	s, silence := Within(ctx, func() (why.Situation, error) { return ReadManagement(ctx, mgmt, c) })
+	s, silence := kube.Within(ctx, func() (why.Situation, error) { return ReadManagement(ctx, mgmt, c) })
 	asking.Wait()
 	s.At, s.Silent = at, map[string]string{}
 	cloud.Tell(&s)
@@ -100,27 +100,6 @@ func (o *Observer) Explain(s why.Situation) why.Answer {
 		}
 	}
 	return a
-}
-
-// Within waits for an answer as long as ctx. A client that asks an API server for the kinds that it serves does so
-// without a context.
-func Within[T any](ctx context.Context, ask func() (T, error)) (T, error) {
-	type answer struct {
-		value T
-		err   error
-	}
-	answers := make(chan answer, 1)
-	go func() {
-		value, err := ask()
-		answers <- answer{value, err}
-	}()
-	select {
-	case a := <-answers:
-		return a.value, a.err
-	case <-ctx.Done():
-		var none T
-		return none, context.Cause(ctx)
-	}
 }
 
 // ReadManagement reads Cluster API's objects and nothing else. What is not there is left out.

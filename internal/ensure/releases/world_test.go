@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/transport"
 
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/client/kube/kubetest"
@@ -57,7 +58,8 @@ func (t tripper) RoundTrip(r *http.Request) (*http.Response, error) { return t(r
 
 func (w *environment) through(wrap func(http.RoundTripper) http.RoundTripper) *kube.Cluster {
 	w.t.Helper()
-	c, err := kube.ConnectThrough(w.Kubeconfig(), wrap)
+	through := kube.Connections{Wrap: func([]byte, bool) transport.WrapperFunc { return wrap }}
+	c, err := through.Connect(w.Kubeconfig())
 	if err != nil {
 		w.t.Fatal(err)
 	}

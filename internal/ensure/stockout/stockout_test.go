@@ -12,6 +12,7 @@ import (
 
 	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/transport"
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/client/hetzner/hetznertest"
@@ -246,10 +247,13 @@ func TestKilledAnywhereItIsCompleted(t *testing.T) {
 			}
 			alive := w.mgmt
 			var err error
-			if w.mgmt, err = kube.ConnectThrough(w.objects.Kubeconfig(), func(inner http.RoundTripper) http.RoundTripper {
-				k.inner = inner
-				return k
-			}); err != nil {
+			through := kube.Connections{Wrap: func([]byte, bool) transport.WrapperFunc {
+				return func(inner http.RoundTripper) http.RoundTripper {
+					k.inner = inner
+					return k
+				}
+			}}
+			if w.mgmt, err = through.Connect(w.objects.Kubeconfig()); err != nil {
 				t.Fatal(err)
 			}
 			w.look(t.Context())

@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
-	"github.com/slipway-k8s/slipway/internal/cluster/situation"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -116,7 +116,7 @@ func (d *Doctor) Examine(ctx context.Context) []Finding {
 
 // inTime is a check's finding; that there is none in time is one.
 func inTime(ctx context.Context, c check) Finding {
-	f, late := situation.Within(ctx, func() (Finding, error) { return c.examine(ctx), nil })
+	f, late := kube.Within(ctx, func() (Finding, error) { return c.examine(ctx), nil })
 	if late != nil {
 		return unknown("ask again, or use --skip-doctor", "%v", late)
 	}

@@ -11,7 +11,6 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
-	"github.com/slipway-k8s/slipway/internal/cluster/situation"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -43,12 +42,12 @@ func seeSide(cfg config.Config, tools platform.Tools, q *inquiry, file string) (
 		return seenSide{err: err}
 	}
 	s.cluster = c
-	if s.uid, err = situation.Within(q.ctx, func() (string, error) { return readyUID(q.ctx, c) }); err != nil {
+	if s.uid, err = kube.Within(q.ctx, func() (string, error) { return readyUID(q.ctx, c) }); err != nil {
 		s.err = fmt.Errorf("%s (%s): %w", c.Host(), file, q.heard(err))
 		return s
 	}
 	q.answer()
-	s.object, s.err = situation.Within(q.ctx,
+	s.object, s.err = kube.Within(q.ctx,
 		func() (*unstructured.Unstructured, error) { return connect.FindCluster(q.ctx, cfg, c) })
 	return s
 }

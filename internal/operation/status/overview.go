@@ -169,7 +169,7 @@ func (l *Reader) seeObjects(clusters lookedClusters) (seen seenObjects) {
 		}
 		return seenObjects{err: errors.New("neither the cluster nor a management cluster holds its Cluster object")}
 	}
-	seen.told, seen.err = situation.Within(l.ctx, func() (why.Situation, error) {
+	seen.told, seen.err = kube.Within(l.ctx, func() (why.Situation, error) {
 		return situation.ReadManagement(l.ctx, manager, situation.WatchedOf(l.cfg))
 	})
 	return seen
@@ -198,7 +198,7 @@ func (l *Reader) seeAPI(clusters lookedClusters) (seen seenAPI) {
 		if manager == nil {
 			return seenAPI{err: errors.New("there is no kubeconfig yet")}
 		}
-		cluster, err := situation.Within(l.ctx, func() (*kube.Cluster, error) {
+		cluster, err := kube.Within(l.ctx, func() (*kube.Cluster, error) {
 			cluster, _, err := l.observer.ReachAPI(l.ctx, manager, l.cfg.ClusterName)
 			return cluster, err
 		})
@@ -209,13 +209,13 @@ func (l *Reader) seeAPI(clusters lookedClusters) (seen seenAPI) {
 	}
 	var asking sync.WaitGroup
 	asking.Go(func() {
-		workload, err := situation.Within(l.ctx,
+		workload, err := kube.Within(l.ctx,
 			func() (situation.SeenWorkload, error) { return situation.ReadWorkload(l.ctx, seen.cluster), nil })
 		workload.Err = cmp.Or(workload.Err, err)
 		seen.workload = workload
 	})
 	asking.Go(func() {
-		seen.releases, seen.relErr = situation.Within(l.ctx,
+		seen.releases, seen.relErr = kube.Within(l.ctx,
 			func() ([]kube.ReleaseState, error) { return seen.cluster.Releases(l.ctx) })
 	})
 	asking.Wait()

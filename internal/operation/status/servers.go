@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/slipway-k8s/slipway/internal/client/hetzner"
+	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/client/talos"
 	"github.com/slipway-k8s/slipway/internal/cluster/etcdview"
 	"github.com/slipway-k8s/slipway/internal/cluster/situation"
@@ -86,7 +87,7 @@ func (l *Reader) seeTalos(cloud *promise[seenCloud], objects *promise[seenObject
 			if answer.Trouble != "" || answer.State != etcdRuns || known {
 				return
 			}
-			members, err := situation.Within(ctx, func() ([]talos.EtcdMember, error) { return t.LocalEtcdMembers(ctx, route) })
+			members, err := kube.Within(ctx, func() ([]talos.EtcdMember, error) { return t.LocalEtcdMembers(ctx, route) })
 			mu.Lock()
 			defer mu.Unlock()
 			switch {

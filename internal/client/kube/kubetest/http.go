@@ -49,9 +49,11 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		s.Logs(w, r)
 	case s.Forward != nil && strings.HasSuffix(path, "/portforward") && strings.Contains(path, "/pods/"):
 		s.forward(w, r, path)
-	case s.isCollection(path):
-		s.serveCollection(w, r, path)
 	default:
+		if resource, is := s.resourceOf(path); is {
+			s.serveCollection(w, r, path, resource)
+			return
+		}
 		s.serveObject(w, r, path)
 	}
 }
@@ -103,20 +105,15 @@ func (s *Server) discover(w http.ResponseWriter, path string) {
 	}
 }
 
-func (s *Server) isCollection(path string) bool {
-	_, ok := s.resourceOf(path)
-	return ok
-}
-
 // resourceOf is the kind whose objects a collection's path holds.
 func (s *Server) resourceOf(path string) (Resource, bool) {
 	for _, r := range s.resources {
 		if path == r.collection("") {
 			return r, true
 		}
-		prefix, _, _ := cut(r.collection(""))
+		prefix, _ := cut(r.collection(""))
 		if rest, ok := strings.CutPrefix(path, prefix+"/namespaces/"); ok && !r.Cluster {
-			if _, plural, ok := cut(rest); ok && plural == r.Plural && strings.Count(rest, "/") == 1 {
+			if _, plural := cut(rest); plural == r.Plural && strings.Count(rest, "/") == 1 {
 				return r, true
 			}
 		}
@@ -124,8 +121,7 @@ func (s *Server) resourceOf(path string) (Resource, bool) {
 	return Resource{}, false
 }
 
-func (s *Server) serveCollection(w http.ResponseWriter, r *http.Request, path string) {
-	resource, _ := s.resourceOf(path)
+func (s *Server) serveCollection(w http.ResponseWriter, r *http.Request, path string, resource Resource) {
 	switch {
 	case r.Method == http.MethodGet && r.URL.Query().Get("watch") != "":
 		s.watch(w, r, path)
@@ -165,11 +161,11 @@ func (s *Server) serveCollection(w http.ResponseWriter, r *http.Request, path st
 }
 
 func (s *Server) serveObject(w http.ResponseWriter, r *http.Request, path string) {
-	parent, name, _ := cut(path)
+	parent, name := cut(path)
 	status := name == "status"
 	if status {
 		path = parent
-		parent, _, _ = cut(path)
+		parent, _ = cut(path)
 	}
 	if _, ok := s.resourceOf(parent); !ok {
 		refuse(w, http.StatusNotFound, "the server could not find the requested resource "+path)

@@ -283,14 +283,11 @@ func (s *Server) store(path string, o *unstructured.Unstructured) *unstructured.
 	return o
 }
 
-func (s *Server) remove(path string) *unstructured.Unstructured {
-	o := s.objects[path]
-	if o == nil {
-		return nil
+func (s *Server) remove(path string) {
+	if o := s.objects[path]; o != nil {
+		delete(s.objects, path)
+		s.tell(event{"DELETED", o.Object, path})
 	}
-	delete(s.objects, path)
-	s.tell(event{"DELETED", o.Object, path})
-	return o
 }
 
 func (s *Server) tell(e event) {
@@ -306,21 +303,18 @@ func (s *Server) tell(e event) {
 
 // belongs reports whether an object's path is in a collection, of one namespace or of all.
 func belongs(path, collection string) bool {
-	parent, _, _ := cut(path)
+	parent, _ := cut(path)
 	if parent == collection {
 		return true
 	}
-	group, plural, _ := cut(collection)
+	group, plural := cut(collection)
 	return strings.HasPrefix(parent, group+"/namespaces/") && strings.HasSuffix(parent, "/"+plural)
 }
 
 // cut splits a path at its last element.
-func cut(path string) (parent, last string, ok bool) {
+func cut(path string) (parent, last string) {
 	i := strings.LastIndex(path, "/")
-	if i < 0 {
-		return "", path, false
-	}
-	return path[:i], path[i+1:], true
+	return path[:max(i, 0)], path[i+1:]
 }
 
 // selected lists the objects of a collection that a request's selectors take.
