@@ -155,7 +155,7 @@ func (c *Configuration) begin(base []byte) error {
 	was := Configuration{Config: c.Config, Places: map[string]string{}}
 	file := yamlFile{path: "the backup's configuration", config: &was}
 	file.read(base)
-	if err := file.refused(); err != nil {
+	if err := refused(file.problems); err != nil {
 		return err
 	}
 	if len(base) > 0 {
@@ -246,7 +246,7 @@ func (c *Configuration) readSource(from Sources) error {
 	}
 	file := yamlFile{path: from.Name, config: c}
 	file.mapping(from.Node)
-	return file.refused()
+	return refused(file.problems)
 }
 
 // readFile reads the configuration file; without a path the default one, where
@@ -265,7 +265,7 @@ func (c *Configuration) readFile(path, workDir string) error {
 	}
 	file := yamlFile{path: path, config: c}
 	file.read(data)
-	return file.refused()
+	return refused(file.problems)
 }
 
 // yamlFile reads one file into a configuration and collects what is wrong.
@@ -276,8 +276,6 @@ type yamlFile struct {
 }
 
 // refused is all that is wrong; nil: nothing is.
-func (f *yamlFile) refused() error { return refused(f.problems) }
-
 func refused(problems []error) error {
 	if len(problems) == 0 {
 		return nil

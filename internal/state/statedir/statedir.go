@@ -2,6 +2,7 @@
 package statedir
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -46,9 +47,7 @@ type Dir string
 
 // New is the folder that --state-dir names; without it that of the cluster in the working directory.
 func New(dir, clusterName, workDir string) Dir {
-	if dir == "" {
-		dir = filepath.Join(StateFolderIn, clusterName)
-	}
+	dir = cmp.Or(dir, filepath.Join(StateFolderIn, clusterName))
 	if !filepath.IsAbs(dir) {
 		dir = filepath.Join(workDir, dir)
 	}
