@@ -55,9 +55,7 @@ func (c *cluster) start(r record) (Run, error) {
 			c.Name)
 	}
 	random := make([]byte, 4)
-	if _, err := rand.Read(random); err != nil {
-		return Run{}, err
-	}
+	_, _ = rand.Read(random) // never fails
 	r.Started, r.Host, r.Environment = time.Now().UTC().Truncate(time.Millisecond), c.host, c.Environment
 	r.ID = r.Started.Format(timeOfID) + "-" + hex.EncodeToString(random)
 	if err := c.store.Save(r); err != nil {
@@ -200,20 +198,16 @@ func (c *cluster) Resume(id, by string) (Run, error) {
 }
 
 func (c *cluster) resume(id, by string, automatic int) (Run, error) {
-	all, err := c.list()
+	run, err := c.find(id)
 	if err != nil {
 		return Run{}, err
 	}
-	i := slices.IndexFunc(all, func(r Run) bool { return r.is(id) })
-	if i < 0 {
-		return Run{}, refuse(http.StatusNotFound, "cluster %s has no run %s", c.Name, id)
-	}
-	if !all[i].Resumable {
+	if !run.Resumable {
 		return Run{}, refuse(http.StatusConflict, "run %s cannot be resumed: only the last run of a cluster can, where it "+
 			"has ended without reaching its targets, is a run of steps, and was one of where serve works (%s)", id,
 			c.Environment)
 	}
-	return c.start(record{Targets: all[i].Targets, By: by, Resumes: all[i].ID, Automatic: automatic})
+	return c.start(record{Targets: run.Targets, By: by, Resumes: run.ID, Automatic: automatic})
 }
 
 // resumedInARow is how often a run that is interrupted again and again is resumed without a person.

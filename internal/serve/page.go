@@ -10,11 +10,7 @@ var files embed.FS
 
 // asset answers with an embedded file.
 func asset(name, kind string) http.HandlerFunc {
-	path := "page/" + name
-	if name == "openapi.json" {
-		path = name
-	}
-	data, err := files.ReadFile(path)
+	data, err := files.ReadFile(name)
 	if err != nil {
 		panic(err) // the name is a constant of this package
 	}

@@ -95,12 +95,8 @@ func Serve(ctx context.Context, c *session.Caller, q session.Request, o Options)
 		return err
 	}
 	who.TLS = cert != nil
-	authority, err := auth.New(who)
-	if err != nil {
-		return err
-	}
-	options := serverOptions{Clusters: clusters, Auth: authority, Hosts: auth.Loopback(), Version: session.Version(),
-		Hide: c.Hide, Learn: learnSecrets(c, served, tokenFile, o.ReaderTokenFile), Log: o.Log}
+	options := serverOptions{Clusters: clusters, Auth: auth.New(who), Hosts: auth.Loopback(), Hide: c.Hide, Log: o.Log,
+		Version: session.Version(), Learn: learnSecrets(c, served, tokenFile, o.ReaderTokenFile)}
 	scheme := "http"
 	if cert != nil {
 		scheme, options.TLS = "https", cert.config()

@@ -71,13 +71,9 @@ func newDesk(t testing.TB, dir string) *desk {
 		t.Fatal(err)
 	}
 	d.token = plain
-	a, err := auth.New(auth.Options{Token: &token})
-	if err != nil {
-		t.Fatal(err)
-	}
 	learn := redact.NewWatch(hide, []string{tokenFile}, []string{string(state)})
-	d.server = newServer(serverOptions{Clusters: []*cluster{d.cluster}, Auth: a, Hosts: auth.Loopback(), Version: "test", Hide: hide,
-		Learn: learn.Learn, Log: log})
+	d.server = newServer(serverOptions{Clusters: []*cluster{d.cluster}, Auth: auth.New(auth.Options{Token: &token}),
+		Hosts: auth.Loopback(), Version: "test", Hide: hide, Learn: learn.Learn, Log: log})
 	d.http = httptest.NewServer(d.server)
 	return d
 }

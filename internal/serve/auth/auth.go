@@ -55,12 +55,11 @@ type Auth struct {
 }
 
 // New makes an Auth.
-func New(o Options) (*Auth, error) {
-	s, err := newSessions()
+func New(o Options) *Auth {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	return &Auth{Options: o, sessions: s, failures: NewLimits(0.5, 10), limited: make(chan struct{}, 1)}, err
+	return &Auth{Options: o, sessions: newSessions(), failures: NewLimits(0.5, 10), limited: make(chan struct{}, 1)}
 }
 
 // Errors of a request.
@@ -148,10 +147,7 @@ func (a *Auth) Login(w http.ResponseWriter, r *http.Request, presented string) (
 	if who, err = a.verify(r, strings.TrimSpace(presented)); err != nil {
 		return who, "", err
 	}
-	secret, who, err := a.sessions.begin(who, a.Now())
-	if err != nil {
-		return who, "", err
-	}
+	secret, who := a.sessions.begin(who, a.Now())
 	c := a.blank(r)
 	c.Value, c.Expires = secret, who.Until
 	http.SetCookie(w, c)

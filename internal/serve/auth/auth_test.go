@@ -48,15 +48,6 @@ func TestTokenFiles(t *testing.T) {
 	}
 }
 
-func newAuth(t *testing.T, o Options) *Auth {
-	t.Helper()
-	a, err := New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return a
-}
-
 func request(bearer string) *http.Request {
 	r := httptest.NewRequest("GET", "http://localhost/", nil)
 	r.Header.Set("Authorization", "Bearer "+bearer)
@@ -69,7 +60,7 @@ func TestSessions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := newAuth(t, Options{Token: &token, TLS: true, Now: func() time.Time { return now }})
+	a := New(Options{Token: &token, TLS: true, Now: func() time.Time { return now }})
 	login := func() (*http.Cookie, string) {
 		w := httptest.NewRecorder()
 		_, csrf, err := a.Login(w, request(""), plain)
@@ -188,7 +179,7 @@ func TestOIDC(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := newAuth(t, Options{OIDC: &OIDC{Issuer: i.URL, ClientID: "slipway", Operators: Members{Users: []string{"ann@example.com", "5678", "eve@example.com"}}}})
+	a := New(Options{OIDC: &OIDC{Issuer: i.URL, ClientID: "slipway", Operators: Members{Users: []string{"ann@example.com", "5678", "eve@example.com"}}}})
 	a.failures = NewLimits(1000, 1000)
 	for name, tc := range map[string]struct {
 		token string
@@ -225,7 +216,7 @@ func TestAnIssuerThatComesBack(t *testing.T) {
 	i := newIssuer(t)
 	i.away = true
 	o := &OIDC{Issuer: i.URL, ClientID: "slipway", Operators: Members{Users: []string{"ann@example.com"}}}
-	a := newAuth(t, Options{OIDC: o})
+	a := New(Options{OIDC: o})
 	token := i.token(t, i.key, jose.RS256, nil)
 	if _, err := a.Check(request(token)); !errors.Is(err, ErrIssuer) {
 		t.Errorf("%v", err)

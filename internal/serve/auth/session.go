@@ -29,18 +29,16 @@ type sessions struct {
 	key [32]byte // of the tokens against forged requests
 }
 
-func newSessions() (*sessions, error) {
+func newSessions() *sessions {
 	s := &sessions{all: map[[sha256.Size]byte]session{}}
-	_, err := rand.Read(s.key[:])
-	return s, err
+	_, _ = rand.Read(s.key[:]) // never fails
+	return s
 }
 
 // begin begins a session. Its secret is for the browser's cookie.
-func (s *sessions) begin(who Identity, now time.Time) (secret string, _ Identity, err error) {
+func (s *sessions) begin(who Identity, now time.Time) (secret string, _ Identity) {
 	random := make([]byte, 32)
-	if _, err := rand.Read(random); err != nil {
-		return "", who, err
-	}
+	_, _ = rand.Read(random) // never fails
 	secret = base64.RawURLEncoding.EncodeToString(random)
 	if until := now.Add(sessionLasts); who.Until.IsZero() || until.Before(who.Until) {
 		who.Until = until
@@ -66,7 +64,7 @@ func (s *sessions) begin(who Identity, now time.Time) (secret string, _ Identity
 		delete(s.all, oldest)
 	}
 	s.all[sha256.Sum256([]byte(secret))] = session{who, now}
-	return secret, who, nil
+	return secret, who
 }
 
 // find finds who a session is of.

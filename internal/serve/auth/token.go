@@ -53,9 +53,7 @@ func EnsureToken(path string) (Token, string, error) {
 		return Token{}, "", fmt.Errorf("create the folder of the token: %w", err)
 	}
 	secret := make([]byte, 32)
-	if _, err := rand.Read(secret); err != nil {
-		return Token{}, "", err
-	}
+	_, _ = rand.Read(secret) // never fails
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	switch {
 	case errors.Is(err, fs.ErrExist):
