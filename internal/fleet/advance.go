@@ -48,8 +48,7 @@ func Advance(ctx context.Context, c *kube.Cluster, namespace, fleet, revision st
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	changes := Changes(ctx, c, namespace, fleet)
-	tick := time.NewTicker(lookEvery)
-	defer tick.Stop()
+	tick := time.Tick(lookEvery)
 	a := advancing{cluster: c, namespace: namespace, fleet: fleet, revision: revision, observe: observe}
 	for {
 		again, err := a.look(ctx)
@@ -66,7 +65,7 @@ func Advance(ctx context.Context, c *kube.Cluster, namespace, fleet, revision st
 		select {
 		case <-ctx.Done():
 		case <-changes:
-		case <-tick.C:
+		case <-tick:
 		}
 	}
 }

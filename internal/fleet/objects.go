@@ -239,6 +239,6 @@ func TokenSecretName(fleet, token string) string { return fleet + "-token-" + to
 
 // Secret is a Secret of a fleet: a token under TokenSecretKey, for example.
 func Secret(namespace, name, key string, value []byte) *corev1.Secret {
-	return &corev1.Secret{TypeMeta: kind("v1", "Secret"), ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name,
-		Labels: map[string]string{managedBy: application}}, Data: map[string][]byte{key: value}}
+	return &corev1.Secret{TypeMeta: kind("v1", "Secret"), ObjectMeta: meta(namespace, name, ""),
+		Data: map[string][]byte{key: value}}
 }

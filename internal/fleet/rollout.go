@@ -122,23 +122,11 @@ func (p *preparing) begin(ctx context.Context) error {
 	case exists != p.exists, exists && !was.as(p.seen):
 		return fmt.Errorf("fleet %s: %w", r.Fleet, errMeanwhile)
 	}
-	o, err := r.ConfigMap()
-	if err != nil {
-		return err
-	}
-	if exists {
-		o.ResourceVersion = was.object.ResourceVersion
-		err = p.cluster.Update(ctx, o)
-	} else {
-		err = p.cluster.Create(ctx, o)
-	}
-	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
+	again, err := stored{r, was.object}.write(ctx, p.cluster)
+	if again {
 		return fmt.Errorf("fleet %s: %w", r.Fleet, errMeanwhile)
 	}
-	if err != nil {
-		return fmt.Errorf("write ConfigMap %s/%s: %w", r.Namespace, rolloutName(r.Fleet), err)
-	}
-	return nil
+	return err
 }
 
 // as reports whether two readings are of one rollout at one moment: no cluster was begun in between, by which what was
@@ -152,13 +140,23 @@ func (r Rollout) as(other Rollout) bool {
 // sees a conflict and looks again.
 func (s stored) release(ctx context.Context, c *kube.Cluster, clusters []string) (again bool, err error) {
 	s.Released = append(slices.Clone(s.Released), clusters...)
+	return s.write(ctx, c)
+}
+
+// write replaces the object that the rollout was read from, or creates it where there was none. again: another process
+// has changed it since.
+func (s stored) write(ctx context.Context, c *kube.Cluster) (again bool, err error) {
 	o, err := s.ConfigMap()
 	if err != nil {
 		return false, err
 	}
-	o.ResourceVersion = s.object.ResourceVersion
-	switch err := c.Update(ctx, o); {
-	case apierrors.IsConflict(err):
+	if o.ResourceVersion = s.object.ResourceVersion; o.ResourceVersion == "" {
+		err = c.Create(ctx, o)
+	} else {
+		err = c.Update(ctx, o)
+	}
+	switch {
+	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
 		return true, nil
 	case err != nil:
 		return false, fmt.Errorf("write ConfigMap %s/%s: %w", s.Namespace, rolloutName(s.Fleet), err)

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -120,10 +121,7 @@ func earlier(r Rollout, jobs []batchv1.Job, pods map[types.UID][]corev1.Pod) (al
 // inOrder sorts Pods, the newest last.
 func inOrder(pods []corev1.Pod) []corev1.Pod {
 	slices.SortFunc(pods, func(a, b corev1.Pod) int {
-		if order := a.CreationTimestamp.Compare(b.CreationTimestamp.Time); order != 0 {
-			return order
-		}
-		return strings.Compare(a.Name, b.Name)
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
 	})
 	return pods
 }
@@ -169,11 +167,8 @@ func podMessage(p *corev1.Pod) string {
 	for _, s := range p.Status.ContainerStatuses {
 		switch state := s.State; {
 		case state.Terminated != nil && state.Terminated.ExitCode != 0:
-			said := strings.TrimSpace(state.Terminated.Message)
-			if said == "" {
-				said = state.Terminated.Reason
-			}
-			return fmt.Sprintf("exit code %d: %s", state.Terminated.ExitCode, said)
+			return fmt.Sprintf("exit code %d: %s", state.Terminated.ExitCode,
+				cmp.Or(strings.TrimSpace(state.Terminated.Message), state.Terminated.Reason))
 		case state.Waiting != nil && state.Waiting.Message != "":
 			return state.Waiting.Reason + ": " + state.Waiting.Message
 		case state.Waiting != nil && state.Waiting.Reason != "ContainerCreating":
