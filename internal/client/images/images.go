@@ -9,6 +9,7 @@
 package images
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -171,12 +172,7 @@ func (s *Store) platform() v1.Platform {
 	return v1.Platform{OS: "linux", Architecture: runtime.GOARCH}
 }
 
-func (s *Store) patience() time.Duration {
-	if s.Patience > 0 {
-		return s.Patience
-	}
-	return DefaultPatience
-}
+func (s *Store) patience() time.Duration { return cmp.Or(s.Patience, DefaultPatience) }
 
 // unlessThere has work make a file or a folder where there is none, in one process at a time.
 func unlessThere(ctx context.Context, path string, work func() error) error {
@@ -213,22 +209,32 @@ func replace(path string, data []byte) error {
 }
 
 // exclusively holds a lock file while work runs, and waits for another process that holds it.
-func exclusively(ctx context.Context, path string, work func() error) (err error) {
-	const lookEvery = 100 * time.Millisecond
+func exclusively(ctx context.Context, path string, work func() error) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
-	for {
+	unlock, err := WaitForLock(ctx, path, func(int) {})
+	if err != nil {
+		return err
+	}
+	return errors.Join(work(), unlock())
+}
+
+// WaitForLock takes a lock file, and tells once which process has it.
+func WaitForLock(ctx context.Context, path string, held func(pid int)) (unlock func() error, err error) {
+	const lookEvery = 100 * time.Millisecond
+	for said := false; ; said = true {
 		unlock, err := flow.LockFile(ctx, path)
-		if _, held := errors.AsType[*flow.LockedError](err); !held {
-			if err != nil {
-				return err
-			}
-			return errors.Join(work(), unlock())
+		by, locked := errors.AsType[*flow.LockedError](err)
+		if !locked {
+			return unlock, err
+		}
+		if !said {
+			held(by.PID)
 		}
 		select {
 		case <-ctx.Done():
-			return context.Cause(ctx)
+			return nil, context.Cause(ctx)
 		case <-time.After(lookEvery):
 		}
 	}

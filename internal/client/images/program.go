@@ -15,9 +15,9 @@ import (
 const goRunner = "go-runner"
 
 // Program finds the program that an image runs: the one that its entry point names, behind go-runner where the image
-// uses it. The path is that of a file on this machine; the arguments are those of the entry point and the command.
-// Images of Kubernetes and etcd name no program, because their Pods do: otherwise is its path in the image then.
-func (i Image) Program(otherwise string) (file string, args []string, err error) {
+// uses it. The path is that of a file on this machine. Images of Kubernetes and etcd name no program, because their Pods
+// do: otherwise is its path in the image then.
+func (i Image) Program(otherwise string) (file string, err error) {
 	words := append(append([]string{}, i.Config.Entrypoint...), i.Config.Cmd...)
 	if len(words) > 0 && path.Base(words[0]) == goRunner {
 		words = words[1:]
@@ -29,13 +29,12 @@ func (i Image) Program(otherwise string) (file string, args []string, err error)
 		words = []string{otherwise}
 	}
 	if len(words) == 0 {
-		return "", nil, fmt.Errorf("the image %s has no entry point, which would name its program", i.Reference)
+		return "", fmt.Errorf("the image %s has no entry point, which would name its program", i.Reference)
 	}
-	file, err = i.find(words[0])
-	if err != nil {
-		return "", nil, fmt.Errorf("find the program %s of the image %s: %w", words[0], i.Reference, err)
+	if file, err = i.find(words[0]); err != nil {
+		return "", fmt.Errorf("find the program %s of the image %s: %w", words[0], i.Reference, err)
 	}
-	return file, words[1:], nil
+	return file, nil
 }
 
 // find finds an executable file by its path, or by its name in the image's PATH.

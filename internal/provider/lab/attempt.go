@@ -47,12 +47,11 @@ func (s *imageSets) watchRate(ctx context.Context, progress *images.Progress, en
 		return
 	}
 	began := time.Now()
-	for ticker := time.NewTicker(s.judgeAfter); ; {
+	for tick := time.Tick(s.judgeAfter); ; {
 		select {
 		case <-ctx.Done():
-			ticker.Stop()
 			return
-		case <-ticker.C:
+		case <-tick:
 		}
 		if rate := float64(progress.Fetched()) / time.Since(began).Seconds(); rate < s.slowest {
 			end(fmt.Errorf("they arrive at %.0f kB/s, and the build from source is faster", rate/1000))

@@ -391,26 +391,7 @@ func (c *compilation) line(line string) {
 
 // waitForLock takes a lock file, and says which process has it.
 func waitForLock(ctx context.Context, path, what string, say flow.Say) (unlock func() error, err error) {
-	const lookEvery = 200 * time.Millisecond
-	ticker := time.NewTicker(lookEvery)
-	defer ticker.Stop()
-	said := false
-	for {
-		unlock, err := flow.LockFile(ctx, path)
-		held, ok := errors.AsType[*flow.LockedError](err)
-		if !ok {
-			return unlock, err
-		}
-		if !said {
-			say("waiting for process %d, which is %s", held.PID, what)
-			said = true
-		}
-		select {
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		case <-ticker.C:
-		}
-	}
+	return images.WaitForLock(ctx, path, func(pid int) { say("waiting for process %d, which is %s", pid, what) })
 }
 
 // Exists reports whether a file or folder exists.

@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"github.com/slipway-k8s/slipway/internal/state/statedir"
 )
 
 // copied counts what copyTree has copied.
@@ -40,7 +42,7 @@ func beside(whole string) (string, error) {
 	}
 	for _, e := range entries {
 		pid, err := strconv.Atoi(strings.TrimPrefix(e.Name(), mark))
-		if err != nil || !strings.HasPrefix(e.Name(), mark) || pid != os.Getpid() && alive(pid) {
+		if err != nil || !strings.HasPrefix(e.Name(), mark) || pid != os.Getpid() && statedir.Lives(pid) {
 			continue
 		}
 		if err := os.RemoveAll(filepath.Join(parent, e.Name())); err != nil {

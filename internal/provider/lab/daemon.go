@@ -13,6 +13,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/base/child"
 	"github.com/slipway-k8s/slipway/internal/base/inotify"
 	"github.com/slipway-k8s/slipway/internal/base/text"
+	"github.com/slipway-k8s/slipway/internal/state/statedir"
 )
 
 const (
@@ -73,8 +74,7 @@ func (d Daemon) Start(ctx context.Context, program string, args []string, say fl
 
 	ctx, cancel := context.WithTimeoutCause(ctx, upWithin, fmt.Errorf("it did not answer within %s", upWithin))
 	defer cancel()
-	ticker := time.NewTicker(lookEvery)
-	defer ticker.Stop()
+	tick := time.Tick(lookEvery)
 	for {
 		info, err := d.Answering(ctx)
 		if err == nil {
@@ -92,7 +92,7 @@ func (d Daemon) Start(ctx context.Context, program string, args []string, say fl
 			return Info{}, d.failed(err, begin)
 		case <-ctx.Done():
 			return Info{}, d.failed(context.Cause(ctx), begin)
-		case <-ticker.C:
+		case <-tick:
 		}
 	}
 }
@@ -127,23 +127,16 @@ func (d Daemon) Down(ctx context.Context) (bool, error) {
 	if err := d.Client.Do(ctx, "POST", "/v1/down", nil); err != nil && !errors.Is(err, ErrDown) {
 		return true, fmt.Errorf("end %s (process %d): %w", d.Name, info.PID, err)
 	}
-	ticker := time.NewTicker(lookEvery)
-	defer ticker.Stop()
+	tick := time.Tick(lookEvery)
 	for {
 		_, err := d.Answering(ctx)
-		if errors.Is(err, ErrDown) && !alive(info.PID) {
+		if errors.Is(err, ErrDown) && !statedir.Lives(info.PID) {
 			return true, nil
 		}
 		select {
 		case <-ctx.Done():
 			return true, fmt.Errorf("end %s (process %d): %w", d.Name, info.PID, context.Cause(ctx))
-		case <-ticker.C:
+		case <-tick:
 		}
 	}
-}
-
-// alive reports whether a process exists. One that was our child and ended has
-// been waited for by start.
-func alive(pid int) bool {
-	return pid > 0 && !errors.Is(syscall.Kill(pid, 0), syscall.ESRCH)
 }

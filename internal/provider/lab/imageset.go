@@ -204,7 +204,7 @@ func (s *imageSets) assemble(home string, origins []origin) error {
 		return err
 	}
 	for i, p := range s.programs() {
-		program, _, err := origins[i].Program(p.path)
+		program, err := origins[i].Program(p.path)
 		if err != nil {
 			return err
 		}

@@ -85,7 +85,7 @@ func (b *builder) resolveEntry(ctx context.Context, item, from *yaml.Node, progr
 	if err != nil {
 		return err
 	}
-	program, _, err := fetched.Program("")
+	program, err := fetched.Program("")
 	if err != nil {
 		return err
 	}

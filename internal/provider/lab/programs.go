@@ -12,6 +12,7 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/client/images"
+	"github.com/slipway-k8s/slipway/internal/state/settings"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -26,14 +27,11 @@ type Programs struct {
 // folder, where it exists.
 func NewPrograms(c config.Config, workDir, dir string) (Programs, error) {
 	p := Programs{Config: c, Overrides: dir}
-	file := c.RegistryConfig
-	switch {
-	case file == "":
-		if file = filepath.Join(dir, "registry.yaml"); !Exists(file) {
-			return p, nil
-		}
-	case !filepath.IsAbs(file):
-		file = filepath.Join(workDir, file)
+	file := filepath.Join(dir, "registry.yaml")
+	if c.RegistryConfig != "" {
+		file = settings.InFolder(workDir, c.RegistryConfig)
+	} else if !Exists(file) {
+		return p, nil
 	}
 	var err error
 	p.Registries, err = images.LoadRegistries(file)

@@ -1,6 +1,7 @@
 package originals
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -157,10 +158,7 @@ func (c *Cache) Fetch(ctx context.Context, r Release, progress *images.Progress)
 
 // download gets the manifest or chart of a release, and finds the images in it.
 func (c *Cache) download(ctx context.Context, r Release) (l list, contents [][]byte, references []string, err error) {
-	within := c.Within
-	if within == 0 {
-		within = DefaultWithin
-	}
+	within := cmp.Or(c.Within, DefaultWithin)
 	ctx, cancel := context.WithTimeoutCause(ctx, within, fmt.Errorf("%s did not come within %s", r.Source, within))
 	defer cancel()
 	l = list{Project: r.Project, Version: r.Version, Source: r.Source}
@@ -205,9 +203,9 @@ func (c *Cache) downloadChart(ctx context.Context, r Release, l *list) ([][]byte
 	if err != nil {
 		return nil, nil, err
 	}
-	read, err := readChart(archive)
-	if errors.Is(err, errStandIn) {
-		return nil, nil, err
+	read, err := kube.ReadChart(archive)
+	if err == nil && read.Metadata.Annotations[markOfStandIns] != "" {
+		return nil, nil, errStandIn
 	}
 	var references []string
 	if err == nil {
@@ -249,7 +247,7 @@ func (c *Cache) assemble(home string, l list, contents [][]byte, pulled []images
 		}
 	}
 	for _, image := range pulled {
-		file, _, err := image.Program("")
+		file, err := image.Program("")
 		if err != nil {
 			return "", &CorruptError{"the image " + image.Reference, err}
 		}

@@ -14,8 +14,6 @@ import (
 	"helm.sh/helm/v3/pkg/chartutil"
 	"helm.sh/helm/v3/pkg/engine"
 	"k8s.io/apimachinery/pkg/util/yaml"
-
-	"github.com/slipway-k8s/slipway/internal/client/kube"
 )
 
 // workloads are the kinds whose Pods run all the time.
@@ -70,18 +68,6 @@ func addImages(containers any, found map[string]bool) {
 			found[image] = true
 		}
 	}
-}
-
-// readChart reads a chart's archive.
-func readChart(archive []byte) (*chart.Chart, error) {
-	c, err := kube.ReadChart(archive)
-	if err != nil {
-		return nil, err
-	}
-	if c.Metadata.Annotations[markOfStandIns] != "" {
-		return nil, errStandIn
-	}
-	return c, nil
 }
 
 // imagesOfChart lists the images of the workloads that a chart makes with its own values.
