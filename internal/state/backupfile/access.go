@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"os"
-	"path/filepath"
 	"strings"
 
 	"filippo.io/age"
@@ -42,11 +41,11 @@ func (a Access) Seal(ctx context.Context, unencrypted bool) (backup.Seal, error)
 	if err != nil {
 		return backup.Seal{}, usage.Errorf("BACKUP_RECIPIENTS: %w", err)
 	}
-	if len(recipients) > 0 && !unencrypted {
-		return backup.Seal{Recipients: recipients}, nil
-	}
-	if unencrypted {
+	switch {
+	case unencrypted:
 		return backup.Seal{Unencrypted: true}, nil
+	case len(recipients) > 0:
+		return backup.Seal{Recipients: recipients}, nil
 	}
 	word, err := a.passphrase(ctx)
 	if err != nil {
@@ -116,11 +115,7 @@ func (a Access) passphrase(ctx context.Context) (word string, err error) {
 // Store is a place where backups are stored.
 func (a Access) Store(place string) (backup.Store, error) {
 	if !backup.IsS3(place) {
-		place = settings.AtHome(place, a.Environment["HOME"])
-		if !filepath.IsAbs(place) {
-			place = filepath.Join(a.WorkDir, place)
-		}
-		return backup.Folder(place), nil
+		return backup.Folder(settings.InFolder(a.WorkDir, settings.AtHome(place, a.Environment["HOME"]))), nil
 	}
 	o := backup.S3Options{S3Options: objectstore.S3Options{
 		Endpoint: a.Config.BackupS3Endpoint, Region: a.Config.BackupS3Region,

@@ -82,8 +82,7 @@ type reader func(context.Context) (d Document, version string, ok bool, err erro
 func (p Place) take(ctx context.Context, within time.Duration, read reader, say flow.Say) (Document, string, time.Time, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, within, fmt.Errorf("it was not given back within %s", within))
 	defer cancel()
-	ticker := time.NewTicker(min(max(p.lease()/60, lookFastest), lookSlowest))
-	defer ticker.Stop()
+	tick := time.Tick(min(max(p.lease()/60, lookFastest), lookSlowest))
 	var lives, who string // any write changes the version, and so says that a holder lives
 	var since time.Time   // by this machine's clock
 	for {
@@ -114,7 +113,7 @@ func (p Place) take(ctx context.Context, within time.Duration, read reader, say 
 		case <-ctx.Done():
 			return d, "", time.Time{}, fmt.Errorf("lock the state of cluster %s: %w", p.Cluster,
 				p.waited(ctx, who, context.Cause(ctx)))
-		case <-ticker.C:
+		case <-tick:
 		}
 	}
 }

@@ -100,7 +100,11 @@ func (a Access) Store() (objectstore.Store, error) {
 		return objectstore.Folder(filepath.Clean(folder)), nil
 	}
 	if namespace, is := strings.CutPrefix(place, config.StateSecretsScheme); is {
-		return a.secrets(namespace)
+		client, err := a.cluster()
+		if err != nil {
+			return nil, err
+		}
+		return objectstore.Secrets(client.CoreV1().Secrets(namespace), namespace), nil
 	}
 	o := objectstore.S3Options{
 		Endpoint: a.Config.StateS3Endpoint, Region: a.Config.StateS3Region,
@@ -117,15 +121,6 @@ func (a Access) Store() (objectstore.Store, error) {
 		return nil, &usage.Error{Err: err}
 	}
 	return objectstore.S3(bucket), nil
-}
-
-// secrets is the store in a namespace of a cluster.
-func (a Access) secrets(namespace string) (objectstore.Store, error) {
-	client, err := a.cluster()
-	if err != nil {
-		return nil, err
-	}
-	return objectstore.Secrets(client.CoreV1().Secrets(namespace), namespace), nil
 }
 
 // Leases are those by which runs find one another: of the namespace in which the state is, and in a Pod without a
@@ -151,10 +146,7 @@ func (a Access) cluster() (kubernetes.Interface, error) {
 	var c *rest.Config
 	var err error
 	if a.Config.StateKubeconfig != "" {
-		path := settings.AtHome(a.Config.StateKubeconfig, a.Environment["HOME"])
-		if !filepath.IsAbs(path) {
-			path = filepath.Join(a.WorkDir, path)
-		}
+		path := settings.InFolder(a.WorkDir, settings.AtHome(a.Config.StateKubeconfig, a.Environment["HOME"]))
 		if c, err = clientcmd.BuildConfigFromFlags("", path); err != nil {
 			return nil, usage.Errorf("open the cluster of the state (STATE_KUBECONFIG): %w", err)
 		}

@@ -2,6 +2,7 @@ package remotestate
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -60,12 +61,7 @@ type Session struct {
 	lost     error
 }
 
-func (p Place) lease() time.Duration {
-	if p.Lease == 0 {
-		return DefaultLease
-	}
-	return p.Lease
-}
+func (p Place) lease() time.Duration { return cmp.Or(p.Lease, DefaultLease) }
 
 func (p Place) name() string { return Name(p.Environment, p.Cluster) }
 
@@ -124,13 +120,12 @@ func begin(ctx context.Context, p Place, d Document, version string, at time.Tim
 // renew keeps the lease until it is lost or the context ends.
 func (s *Session) renew(ctx context.Context) {
 	defer close(s.stopped)
-	ticker := time.NewTicker(s.place.lease() / renewEvery)
-	defer ticker.Stop()
+	tick := time.Tick(s.place.lease() / renewEvery)
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-ticker.C:
+		case <-tick:
 		}
 		if s.Guard() != nil {
 			return
@@ -184,11 +179,9 @@ func (s *Session) Push(ctx context.Context) error {
 		if err == nil || !again {
 			return err
 		}
-		timer := time.NewTimer(pause)
 		select {
-		case <-timer.C:
+		case <-time.After(pause):
 		case <-ctx.Done():
-			timer.Stop()
 			return err
 		}
 	}
