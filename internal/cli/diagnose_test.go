@@ -52,7 +52,7 @@ func TestDiagnoseSaysWhatToType(t *testing.T) {
 func TestNothingElseRunsInTheMiddleOfARecovery(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
-	if err := (records.Quorum{Cluster: "k8s", Began: time.Now()}).Begin(platform.FilesIn("state")); err != nil {
+	if err := (records.Consent{Cluster: "k8s", Began: time.Now()}).BeginQuorum(platform.FilesIn("state")); err != nil {
 		t.Fatal(err)
 	}
 	before := folderContents(t, "state")

@@ -100,8 +100,8 @@ func TestRecoverQuorumDryRunOfOneUnderWay(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
 	files := platform.FilesIn(filepath.Join(dir, "state"))
-	if err := (records.Quorum{Cluster: "k8s", Began: time.Date(2026, 5, 4, 12, 0, 0, 0,
-		time.UTC)}).Begin(files); err != nil {
+	if err := (records.Consent{Cluster: "k8s", Began: time.Date(2026, 5, 4, 12, 0, 0, 0,
+		time.UTC)}).BeginQuorum(files); err != nil {
 		t.Fatal(err)
 	}
 	plan, err := quorum.New(config.Defaults(), platform.Tools{Files: files})

@@ -283,7 +283,7 @@ func TestDestroyEndsARecovery(t *testing.T) {
 	plantCluster(s)
 	o := demolisher(t, s, nil)
 	files := o.tools.Files
-	err := errors.Join(records.Quorum{Cluster: "k8s"}.Begin(files), records.Readopt{}.Write(files),
+	err := errors.Join(records.Consent{Cluster: "k8s"}.BeginQuorum(files), records.Readopt{}.Write(files),
 		records.Restore{}.Write(files),
 		records.QuorumFiles(files).Write(records.SnapshotFile, []byte("every Secret")))
 	if err != nil {

@@ -68,7 +68,7 @@ type facts struct {
 	source     *backup.Cluster   // nil: no file was given
 	file       string
 	restoring  *records.Restore
-	recovering *records.Quorum
+	recovering *records.Consent
 	readopting *records.Readopt
 
 	nodes  []etcdview.Node // one a server

@@ -94,13 +94,13 @@ func TestWhichDisasterItIs(t *testing.T) {
 			}, disaster: ManagementLost, target: "readopt b.slipway", says: []string{"resumes it"}},
 		"servers lost in the middle of a recovery": {broken: func(w *clustertest.Environment, o *inputs) {
 			w.Hetzner.SetServers()
-			_ = records.Quorum{Began: time.Now()}.Begin(o.tools.Files)
+			_ = records.Consent{Began: time.Now()}.BeginQuorum(o.tools.Files)
 			_ = records.Readopt{Began: time.Now()}.Write(o.tools.Files)
 		}, disaster: ServersLost, target: "restore b.slipway", says: []string{"are gone"}},
 		"a recovery is under way": {etcd: &recoverytest.BrokenEtcd{Members: []string{recoverytest.Cp0}},
 			broken: func(_ *clustertest.Environment,
 				o *inputs) {
-				_ = records.Quorum{Began: time.Now()}.Begin(o.tools.Files)
+				_ = records.Consent{Began: time.Now()}.BeginQuorum(o.tools.Files)
 			}, disaster: QuorumLost, target: "recover-quorum", says: []string{"resumes it"}},
 	} {
 		t.Run(what, func(t *testing.T) {

@@ -191,9 +191,9 @@ func TestOtherOperations(t *testing.T) {
 	tools := newTools(t)
 	began := time.Date(2026, 11, 26, 10, 0, 0, 0, time.UTC)
 	restore := records.Restore{Began: began}
-	quorum := records.Quorum{Cluster: "k8s", Began: began.Add(time.Hour)}
+	quorum := records.Consent{Cluster: "k8s", Began: began.Add(time.Hour)}
 	readopt := records.Readopt{Began: began, Ended: began}
-	for _, err := range []error{restore.Write(tools.Files), quorum.Begin(tools.Files), readopt.Write(tools.Files),
+	for _, err := range []error{restore.Write(tools.Files), quorum.BeginQuorum(tools.Files), readopt.Write(tools.Files),
 		records.PivotCopyOf(tools).SetState(records.PivotState{Phase: records.Moving, Cluster: "k8s",
 			Since: began.Add(2 * time.Hour)})} {
 		if err != nil {

@@ -61,7 +61,7 @@ func agreeToRecover(ctx context.Context, s *session.Session, plan *quorum.Plan, 
 	if err := askToRecover(ctx, s, plan, folder, ask); err != nil {
 		return nothingRecovered(s, folder, err)
 	}
-	return records.Quorum{Cluster: s.Cfg.ClusterName, Began: time.Now().UTC()}.Begin(s.Tools.Files)
+	return records.Consent{Cluster: s.Cfg.ClusterName, Began: time.Now().UTC()}.BeginQuorum(s.Tools.Files)
 }
 
 // surveyError is that of a survey of etcd that has not come to its end.

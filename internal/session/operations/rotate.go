@@ -81,7 +81,7 @@ func agreeToRotate(ctx context.Context, s *session.Session, plan *rotation.Plan,
 		return errors.Join(fmt.Errorf("%w\nno server was changed; log: %s", err, s.Files.Log.Name()),
 			folder.RemoveFolder())
 	}
-	return records.Rotation{Cluster: s.Cfg.ClusterName, Began: time.Now().UTC()}.Begin(s.Tools.Files)
+	return records.Consent{Cluster: s.Cfg.ClusterName, Began: time.Now().UTC()}.BeginRotation(s.Tools.Files)
 }
 
 // examineWithin is how long all servers may take to say which authorities they have.

@@ -125,7 +125,8 @@ func TestOnlyALostClusterIsRestored(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Of a recovery that the loss of the servers has overtaken nothing is to be resumed.
-	if err := errors.Join(records.Quorum{Cluster: "k8s"}.Begin(files), records.Readopt{}.Write(files)); err != nil {
+	if err := errors.Join(records.Consent{Cluster: "k8s"}.BeginQuorum(files),
+		records.Readopt{}.Write(files)); err != nil {
 		t.Fatal(err)
 	}
 
