@@ -61,7 +61,7 @@ func (m *imageMaker) ensure(ctx context.Context) (Image, error) {
 		if m.found.ID != 0 {
 			break
 		}
-		if err := m.tidy(ctx, tidyWithin); err != nil {
+		if err := m.tidy(ctx); err != nil {
 			return Image{}, err
 		}
 		if err := m.upload(ctx, deadline); err != nil {
@@ -74,8 +74,7 @@ func (m *imageMaker) ensure(ctx context.Context) (Image, error) {
 			"IMAGE_NAME, "+
 			"or delete that snapshot to have it made again", m.found, m.found.Schematic, file.Name, m.schematicID)
 	}
-	return Image{ID: m.found.ID, Name: m.name, Architecture: m.architecture, Schematic: m.schematicName},
-		m.tidy(ctx, tidyWithin)
+	return Image{ID: m.found.ID, Name: m.name, Architecture: m.architecture, Schematic: m.schematicName}, m.tidy(ctx)
 }
 
 // look finds the image, or finds that it has to be made. What is still on its way is missing.
@@ -266,7 +265,7 @@ func (m *imageMaker) register(ctx context.Context) error {
 func (m *imageMaker) tidied(ctx context.Context, err error) error {
 	left := error(nil)
 	if ctx.Err() == nil {
-		left = m.tidy(ctx, tidyWithin)
+		left = m.tidy(ctx)
 	} else {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyInHaste)
 		defer cancel()
@@ -279,8 +278,8 @@ func (m *imageMaker) tidied(ctx context.Context, err error) error {
 }
 
 // tidy deletes what uploads of dead runs left, and returns when it is gone. It must not be called during an upload.
-func (m *imageMaker) tidy(ctx context.Context, within time.Duration) error {
-	w := wait.Wait{What: "what an image upload left to be gone", Within: within, Every: imageLookEvery}
+func (m *imageMaker) tidy(ctx context.Context) error {
+	w := wait.Wait{What: "what an image upload left to be gone", Within: tidyWithin, Every: imageLookEvery}
 	return w.Until(ctx, m.say, m.sweep)
 }
 

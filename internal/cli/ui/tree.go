@@ -42,7 +42,6 @@ type treeStep struct {
 // it does or waits for. It is changed by events, and draws itself.
 type tree struct {
 	colour bool
-	began  time.Time // of the graph's run; zero: there is none
 	steps  []*treeStep
 	// announced reports that the steps of the run are known. Others are shown while they are at work.
 	announced bool
@@ -82,7 +81,6 @@ func (t *tree) apply(e flow.Event) row {
 	case runs.NoteEvent:
 		return row{mark: "!", style: styleYellow, columns: " ", text: message}
 	case flow.RunStarted:
-		t.began = e.Time
 		return row{}
 	case flow.StepVerifying, flow.StepStarted:
 		if s == nil {

@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"slices"
 	"strconv"
 	"time"
 
@@ -158,8 +157,3 @@ var (
 		"let-go"}
 	ReadoptSteps = []string{"kind-create", "capi-init", "put-back", "reconcile", "wait-nodes"}
 )
-
-// MendingSteps are the steps of all these targets.
-func MendingSteps() []string {
-	return slices.Concat(RestoreSteps, PivotSteps, QuorumSteps, ReadoptSteps)
-}

@@ -1,6 +1,7 @@
 package operations
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -24,7 +25,8 @@ func TestAForecastTellsRecordsFromBuiltInFigures(t *testing.T) {
 	// Every step that a diagnosis counts has a figure in both worlds.
 	for _, environment := range []string{statedir.EnvironmentLab, statedir.EnvironmentHetzner} {
 		took := runs.ReadDurations(statedir.Dir(t.TempDir()), environment)
-		for _, name := range recovery.MendingSteps() {
+		for _, name := range slices.Concat(recovery.RestoreSteps, recovery.PivotSteps, recovery.QuorumSteps,
+			recovery.ReadoptSteps) {
 			if expected, _ := took.Of(name); expected == 0 {
 				t.Errorf("%s has no built-in figure for %s", environment, name)
 			}
