@@ -22,11 +22,7 @@ import (
 )
 
 // runAdopt describes a cluster that was created without Slipway in files, and records it in a state folder.
-func runAdopt(ctx context.Context, c *call) error {
-	k, err := c.load()
-	if err != nil {
-		return err
-	}
+func runAdopt(ctx context.Context, c *call, k session.Cluster) error {
 	if !c.DryRun {
 		if err := c.refuseUnasked("adopt asks before it reserves the cluster's name",
 			"--dry-run only says what would be done"); err != nil {
@@ -165,7 +161,8 @@ func printDescription(w io.Writer, d *adopt.Description, described bool) error {
 
 func newAdoptCommand(c *call) *cobra.Command {
 	cmd := c.command("adopt", groupCluster,
-		"take over a cluster that was created without Slipway: describe it in files, and record it without a change", runAdopt)
+		"take over a cluster that was created without Slipway: describe it in files, and record it without a change",
+		withCluster(runAdopt))
 	addDryRunFlag(cmd, &c.arguments, "only say what would be written and done")
 	addSkipDoctorFlag(cmd, &c.arguments)
 	return cmd

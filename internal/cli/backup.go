@@ -35,16 +35,19 @@ func (o backupOptions) values() (values []settings.Assignment) {
 	return values
 }
 
-// runBackup makes one backup, or one after another. It reads from the clusters and
-// from Hetzner, and takes no lock: a run at work meanwhile is no harm to it.
-func runBackup(ctx context.Context, c *call, o backupOptions) error {
-	k, err := c.load(o.values()...)
-	if err != nil {
-		return err
+// action is one on the cluster that is asked for, with the flags.
+func (o *backupOptions) action(do func(context.Context, *call, session.Cluster, backupOptions) error) action {
+	return func(ctx context.Context, c *call) error {
+		k, err := c.load(o.values()...)
+		if err != nil {
+			return err
+		}
+		return do(ctx, c, k, *o)
 	}
-	return backUp(ctx, c, k, o)
 }
 
+// backUp makes one backup, or one after another. It reads from the clusters and
+// from Hetzner, and takes no lock: a run at work meanwhile is no harm to it.
 func backUp(ctx context.Context, c *call, k session.Cluster, o backupOptions) error {
 	if _, err := k.State(ctx); err != nil {
 		return err
@@ -102,7 +105,7 @@ func newBackupCommand(c *call) *cobra.Command {
 	var own backupOptions
 	cmd := c.command("backup", groupRecovery,
 		"back up everything that a restore needs, to one encrypted file in a folder or an S3 store",
-		func(ctx context.Context, c *call) error { return runBackup(ctx, c, own) })
+		own.action(backUp))
 	addToFlag(cmd, &own.To)
 	addEveryFlag(cmd, &own.Every, "keep running, with a backup every `6h`")
 	cmd.Flags().IntVar(&own.Keep, "keep", 0, "keep the newest `N` of this cluster there, in place of BACKUP_KEEP")

@@ -14,6 +14,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/base/keys"
 	"github.com/slipway-k8s/slipway/internal/base/usage"
 	"github.com/slipway-k8s/slipway/internal/cluster/backup"
+	"github.com/slipway-k8s/slipway/internal/session"
 )
 
 //go:embed backupcronjob.yaml.tmpl
@@ -21,11 +22,7 @@ var cronJobTemplate string
 
 // runBackupCronJob prints a CronJob that lets the cluster snapshot its own etcd,
 // with Talos's own program for that. It opens no connection.
-func runBackupCronJob(c *call, o backupOptions) error {
-	k, err := c.load(o.values()...)
-	if err != nil {
-		return err
-	}
+func runBackupCronJob(_ context.Context, c *call, k session.Cluster, o backupOptions) error {
 	cfg := k.Cfg
 	if !backup.IsS3(cfg.BackupTo) {
 		return usage.Errorf("a CronJob can only reach a store: set BACKUP_TO=s3://bucket/prefix and BACKUP_S3_ENDPOINT")
@@ -90,7 +87,7 @@ func cronSchedule(every time.Duration) (string, error) {
 func newBackupCronJobCommand(c *call) *cobra.Command {
 	var own backupOptions
 	cmd := c.command("cronjob", "", "print a CronJob that stores etcd snapshots of the cluster in the S3 store",
-		func(_ context.Context, c *call) error { return runBackupCronJob(c, own) })
+		own.action(runBackupCronJob))
 	addToFlag(cmd, &own.To)
 	addEveryFlag(cmd, &own.Every, "a snapshot every `6h`")
 	return cmd

@@ -11,17 +11,14 @@ import (
 	"github.com/slipway-k8s/slipway/internal/base/keys"
 	"github.com/slipway-k8s/slipway/internal/base/text"
 	"github.com/slipway-k8s/slipway/internal/base/usage"
+	"github.com/slipway-k8s/slipway/internal/session"
 	"github.com/slipway-k8s/slipway/internal/session/operations"
 	"github.com/slipway-k8s/slipway/internal/state/settings"
 )
 
 // runBackupKey writes the key that authenticates the backups of a cluster into a new file, for a machine that makes
 // them and holds no key that opens them. It is never printed.
-func runBackupKey(_ context.Context, c *call) error {
-	k, err := c.load(c.backupValues()...)
-	if err != nil {
-		return err
-	}
+func runBackupKey(_ context.Context, c *call, k session.Cluster) error {
 	key, err := operations.BackupAccess(k).Derive(keys.Scope{Environment: k.Environment(), Cluster: k.Cfg.ClusterName})
 	if err != nil {
 		return err
@@ -41,7 +38,8 @@ func runBackupKey(_ context.Context, c *call) error {
 
 func newBackupKeyCommand(c *call) *cobra.Command {
 	cmd := c.command("key FILE", "",
-		"write the key that authenticates the cluster's backups, and opens none, into a new file", runBackupKey)
+		"write the key that authenticates the cluster's backups, and opens none, into a new file",
+		withCluster(runBackupKey))
 	addIdentityFlag(cmd, &c.arguments)
 	return cmd
 }

@@ -10,15 +10,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/slipway-k8s/slipway/internal/base/text"
+	"github.com/slipway-k8s/slipway/internal/session"
 	"github.com/slipway-k8s/slipway/internal/session/operations"
 )
 
 // runBackupList lists what lies there, of every cluster.
-func runBackupList(ctx context.Context, c *call, o backupOptions) error {
-	k, err := c.load(o.values()...)
-	if err != nil {
-		return err
-	}
+func runBackupList(ctx context.Context, c *call, k session.Cluster, _ backupOptions) error {
 	list, err := operations.ListBackups(ctx, k)
 	if err != nil {
 		return err
@@ -43,8 +40,7 @@ func printBackups(out io.Writer, list operations.BackupList) error {
 
 func newBackupListCommand(c *call) *cobra.Command {
 	var own backupOptions
-	cmd := c.command("list", "", "list the backups",
-		func(ctx context.Context, c *call) error { return runBackupList(ctx, c, own) })
+	cmd := c.command("list", "", "list the backups", own.action(runBackupList))
 	addToFlag(cmd, &own.To)
 	return cmd
 }

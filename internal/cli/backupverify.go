@@ -11,15 +11,12 @@ import (
 
 	"github.com/slipway-k8s/slipway/internal/base/text"
 	"github.com/slipway-k8s/slipway/internal/cluster/backup"
+	"github.com/slipway-k8s/slipway/internal/session"
 	"github.com/slipway-k8s/slipway/internal/session/operations"
 )
 
 // runBackupVerify opens a backup and looks at all of it, as a restore would.
-func runBackupVerify(ctx context.Context, c *call) error {
-	k, err := c.load(c.backupValues()...)
-	if err != nil {
-		return err
-	}
+func runBackupVerify(ctx context.Context, c *call, k session.Cluster) error {
 	v, err := operations.VerifyBackup(ctx, k, c.word(2), c.Unencrypted)
 	if err != nil {
 		return err
@@ -83,7 +80,7 @@ func onHost(h backup.Header) string {
 
 func newBackupVerifyCommand(c *call) *cobra.Command {
 	cmd := c.command("verify FILE", "",
-		"open a backup, verify its checksums and restore its etcd into a scratch folder", runBackupVerify)
+		"open a backup, verify its checksums and restore its etcd into a scratch folder", withCluster(runBackupVerify))
 	addIdentityFlag(cmd, &c.arguments)
 	addUnencryptedFlag(cmd, &c.arguments)
 	return cmd

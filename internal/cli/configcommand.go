@@ -64,14 +64,8 @@ func runConfigSchema(_ context.Context, c *call) error {
 
 func newConfigCommand(c *call) *cobra.Command {
 	return c.parent("config", groupConfig, "show the configuration: show, files, schema",
-		newConfigShowCommand(c), newConfigFilesCommand(c), newConfigSchemaCommand(c))
-}
-
-func newConfigShowCommand(c *call) *cobra.Command {
-	return c.command("show", "", "show every value of the configuration and its source; secrets are hidden",
-		withCluster(runConfigShow))
-}
-
-func newConfigSchemaCommand(c *call) *cobra.Command {
-	return c.command("schema", "", "print the JSON Schema of bootstrap.yaml, for editors", runConfigSchema)
+		c.command("show", "", "show every value of the configuration and its source; secrets are hidden",
+			withCluster(runConfigShow)),
+		newConfigFilesCommand(c),
+		c.command("schema", "", "print the JSON Schema of bootstrap.yaml, for editors", runConfigSchema))
 }

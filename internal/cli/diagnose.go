@@ -8,16 +8,13 @@ import (
 	"time"
 
 	"github.com/slipway-k8s/slipway/internal/cluster/backup"
+	"github.com/slipway-k8s/slipway/internal/session"
 	"github.com/slipway-k8s/slipway/internal/session/operations"
 )
 
 // runDiagnose finds out which disaster has befallen a cluster, and says what to
 // type. It changes nothing.
-func runDiagnose(ctx context.Context, c *call) error {
-	k, err := c.load(c.backupValues()...)
-	if err != nil {
-		return err
-	}
+func runDiagnose(ctx context.Context, c *call, k session.Cluster) error {
 	var source *backup.Cluster
 	if file := c.word(1); file != "" {
 		b, err := c.openBackup(ctx, k, file, true)

@@ -59,9 +59,11 @@ func labTask(c *call, work func(flow.Say) error) error {
 
 func newLabCommand(c *call) *cobra.Command {
 	return c.parent("lab", groupLab, "manage the lab: up, status, down, build, save, load, fault",
-		c.command("up", "", "start the lab without a run", runLabUp), newLabStatusCommand(c),
+		c.command("up", "", "start the lab without a run", runLabUp),
+		c.command("status", "", "show what runs in the lab, and what of it is real, a stand-in or simulated",
+			runLabStatus),
 		c.command("down", "", "stop the lab; its state is kept", runLabDown), newLabBuildCommand(c),
-		c.command("save FOLDER", "", "copy the running lab with all its state", runLabSave),
+		c.command("save FOLDER", "", "copy the running lab with all its state", withCluster(runLabSave)),
 		c.command("load FOLDER", "", "start a lab from a folder of lab save", runLabLoad), newLabFaultCommand(c))
 }
 

@@ -48,11 +48,7 @@ func runLabLoad(ctx context.Context, c *call) error {
 }
 
 // runLabSave copies the whole state folder with the lab in it, which is stopped for that time and then continues.
-func runLabSave(ctx context.Context, c *call) error {
-	k, err := c.load()
-	if err != nil {
-		return err
-	}
+func runLabSave(ctx context.Context, c *call, k session.Cluster) error {
 	state, err := k.StateForLab(ctx)
 	if err != nil {
 		return err

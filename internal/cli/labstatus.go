@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/spf13/cobra"
-
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
 	"github.com/slipway-k8s/slipway/internal/provider/lab"
 )
@@ -53,9 +51,4 @@ func runLabStatus(ctx context.Context, c *call) error {
 		return fmt.Errorf("read the lab's status: %w", err)
 	}
 	return report.print(c.stdout, c.width())
-}
-
-func newLabStatusCommand(c *call) *cobra.Command {
-	return c.command("status", "", "show what runs in the lab, and what of it is real, a stand-in or simulated",
-		runLabStatus)
 }

@@ -23,11 +23,7 @@ type readoptPlan struct {
 }
 
 // runReadopt gives a cluster whose servers live the management back that it lost. accept are IDs of differences.
-func runReadopt(ctx context.Context, c *call, accept []string) error {
-	k, err := c.load(c.backupValues()...)
-	if err != nil {
-		return err
-	}
+func runReadopt(ctx context.Context, c *call, k session.Cluster, accept []string) error {
 	b, err := c.openBackup(ctx, k, c.word(1), false)
 	if err != nil {
 		return err
@@ -105,7 +101,9 @@ func newReadoptCommand(c *call) *cobra.Command {
 	var accept string
 	cmd := c.command("readopt FILE", groupRecovery,
 		"recreate the Cluster API objects of a running cluster from a backup, after comparing the two",
-		func(ctx context.Context, c *call) error { return runReadopt(ctx, c, accepted(accept)) })
+		withCluster(func(ctx context.Context, c *call, k session.Cluster) error {
+			return runReadopt(ctx, c, k, accepted(accept))
+		}))
 	addAcceptFlags(cmd, &c.arguments)
 	addDryRunFlag(cmd, &c.arguments, "only say what differs")
 	cmd.Flags().StringVar(&accept, "accept", "",

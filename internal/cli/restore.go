@@ -80,7 +80,7 @@ func newRestoreCommand(c *call) *cobra.Command {
 		"recreate a cluster from a backup after all of its servers were lost; --diagnose only reports what is lost",
 		func(ctx context.Context, c *call) error {
 			if diagnose {
-				return runDiagnose(ctx, c)
+				return withCluster(runDiagnose)(ctx, c)
 			}
 			return runRestore(ctx, c)
 		})

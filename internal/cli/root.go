@@ -42,10 +42,10 @@ const (
 // action is what a command does.
 type action func(context.Context, *call) error
 
-// withCluster is an action on the cluster that is asked for.
+// withCluster is an action on the cluster that is asked for, with the keys of --identity where the command has it.
 func withCluster(do func(context.Context, *call, session.Cluster) error) action {
 	return func(ctx context.Context, c *call) error {
-		k, err := c.load()
+		k, err := c.load(c.backupValues()...)
 		if err != nil {
 			return err
 		}

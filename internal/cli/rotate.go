@@ -15,17 +15,13 @@ func newRotateCommand(c *call) *cobra.Command {
 	ca := c.command("ca", "",
 		"replace the certificate authorities of the Talos and the Kubernetes API, so that certificates of before are "+
 			"refused",
-		runRotateCA)
+		withCluster(runRotateCA))
 	addDryRunFlag(ca, &c.arguments, "only say what it would change and restart")
 	return c.parent("rotate", groupCluster, "new certificate authorities, so that old kubeconfigs open nothing: ca", ca)
 }
 
 // runRotateCA replaces the certificate authorities. It says what it does, and asks, before it changes anything.
-func runRotateCA(ctx context.Context, c *call) error {
-	k, err := c.load()
-	if err != nil {
-		return err
-	}
+func runRotateCA(ctx context.Context, c *call, k session.Cluster) error {
 	if c.DryRun {
 		f, err := operations.PlanRotateCA(ctx, k)
 		if err != nil {
