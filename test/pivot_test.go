@@ -140,23 +140,27 @@ func copyFolder(t *testing.T, from, to string) {
 	}
 }
 
-// objectsIn reads the Cluster API objects of a kubeconfig's cluster.
+// objectsIn reads the Cluster API objects of a kubeconfig's cluster. The load balancer may lead a connection to an API
+// server that does not answer any more: then it asks again.
 func objectsIn(t *testing.T, c *command, kubeconfig string) capi.Inventory {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(c.state, kubeconfig))
 	if err != nil {
 		t.Fatal(err)
 	}
-	cluster, err := kube.Connect(data)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-	defer cancel()
-	inv, err := capi.ReadInventory(ctx, cluster, "default")
-	if err != nil {
-		t.Fatal(err)
-	}
+	var inv capi.Inventory
+	eventually(t, "the objects of Cluster API", time.Minute, func(ctx context.Context) string {
+		cluster, err := kube.Connect(data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
+		defer cancel()
+		if inv, err = capi.ReadInventory(ctx, cluster, "default"); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
 	return inv
 }
 

@@ -96,10 +96,45 @@ func TestUpgradeThatIsPaused(t *testing.T) {
 	tools := newTools(t)
 	beginUpgrade(t, tools, upgrade.Said{Again: []string{"upgrade"}, PauseAfter: "talos"})
 	ran(t, tools, map[string]flow.Record{"talos": {State: flow.StateDone}})
-	wantOne(t, In(t.Context(), tools, "k8s", ""), "was ended after stage talos, as asked (--pause-after); next is "+
+	wantOne(t, In(t.Context(), tools, "k8s", ""), "was ended after talos, as asked (--pause-after); next is "+
 		"kubernetes-1-33-13; run the same again: bootstrap upgrade")
 	beginUpgrade(t, tools, upgrade.Said{Again: []string{"upgrade"}}) // resumed without --pause-after, and killed
 	wantOne(t, In(t.Context(), tools, "k8s", ""), "was cut off before stage kubernetes-1-33-13")
+}
+
+// One that is paused after its first server is resumed without the pause, and one that was cut off before that with it.
+func TestUpgradeThatIsPausedAfterTheFirstServer(t *testing.T) {
+	tools := newTools(t)
+	beginUpgrade(t, tools, upgrade.Said{Again: []string{"upgrade"}, PauseAfter: upgrade.FirstServer})
+	ran(t, tools, map[string]flow.Record{upgrade.FirstServer: {State: flow.StateStarted}})
+	wantOne(t, In(t.Context(), tools, "k8s", ""), "was cut off at stage first-server; run the same again: bootstrap upgrade "+
+		"--pause-after first-server")
+	ran(t, tools, map[string]flow.Record{upgrade.FirstServer: {State: flow.StateDone}})
+	o := wantOne(t, In(t.Context(), tools, "k8s", ""), "was ended after first-server, as asked (--pause-after); next is talos")
+	if o.Command != "bootstrap upgrade" {
+		t.Errorf("it is resumed by %q", o.Command)
+	}
+	record, err := upgrade.ReadRecord(tools.Files)
+	if err == nil {
+		err = record.Abort(tools.Files)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	o = wantOne(t, In(t.Context(), tools, "k8s", ""), "was aborted at its first server")
+	if o.Command != "bootstrap upgrade --abort" {
+		t.Errorf("an abort that was cut off is resumed by %q", o.Command)
+	}
+	beginUpgrade(t, tools, upgrade.Said{Again: []string{"apply"}})
+	if record, err = upgrade.ReadRecord(tools.Files); err == nil {
+		err = record.Abort(tools.Files)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o = wantOne(t, In(t.Context(), tools, "k8s", ""), "configure what was before"); o.Command != "bootstrap apply" {
+		t.Errorf("an aborted change is ended by %q", o.Command)
+	}
 }
 
 // A record of an older release names the versions in the command.
