@@ -286,7 +286,6 @@ func (u *upgrading) neverReady() {
 	}
 	u.agents(client, fmt.Sprintf(`{"requiredDuringSchedulingIgnoredDuringExecution":{"nodeSelectorTerms":[{"matchExpressions"`+
 		`:[{"key":"kubernetes.io/hostname","operator":"In","values":[%s]}]}]}}`, strings.Join(names, ",")))
-	u.kill(event{Step: "kubernetes-1-33-13", Message: "TalosControlPlane default/k8s-control-plane: Kubernetes"})
 	o := u.finish(1, "CONTROL_PLANE_TIMEOUT=45s", "NODES_TIMEOUT=30s")
 	for _, says := range []string{"not Ready", "no further server is replaced"} {
 		if !strings.Contains(o.output, says) {
@@ -299,6 +298,7 @@ func (u *upgrading) neverReady() {
 	}
 	u.aborted(names)
 	u.agents(client, "null")
+	u.kill(event{Step: "kubernetes-1-33-13", Message: "TalosControlPlane default/k8s-control-plane: Kubernetes"})
 }
 
 // aborted undoes an upgrade whose first new server is not Ready: killed once it has put the TalosControlPlane back, and

@@ -141,9 +141,10 @@ func commonOrigin(machines []unstructured.Unstructured, from map[string]madeFrom
 			return common, &RefusedError{[]string{fmt.Sprintf("it is not known which template and TalosConfig server %s "+
 				"was made from", capi.ServerOf(&m))}}
 		case !made.same(common):
-			return common, &RefusedError{[]string{fmt.Sprintf("servers %s and %s were not made from the same version, "+
-				"template and configuration: it is not the first server that is being replaced; complete the upgrade, or "+
-				"configure what was before and apply that", capi.ServerOf(&machines[0]), capi.ServerOf(&m))}}
+			return common, &RefusedError{[]string{fmt.Sprintf("servers %s and %s were not made from the same (%s), so that it "+
+				"is not the first server that is being replaced: complete the upgrade, or configure what was before and "+
+				"apply that", capi.ServerOf(&machines[0]), capi.ServerOf(&m),
+				strings.Join(common.changes(made), ", "))}}
 		}
 	}
 	return common, nil

@@ -145,7 +145,7 @@ func TestAbortRefused(t *testing.T) {
 	p.mu.Unlock()
 	is := p.controlPlane()
 	_, err := ExamineAbort(t.Context(), cfg, tools)
-	if refused := (*RefusedError)(nil); !errors.As(err, &refused) || !strings.Contains(err.Error(), "it is not the first server") {
+	if refused := (*RefusedError)(nil); !errors.As(err, &refused) || !strings.Contains(err.Error(), "is not the first server") {
 		t.Errorf("%v", err)
 	}
 	if RunAbort(t.Context(), cfg, tools, p.say) == nil || p.controlPlane().GetResourceVersion() != is.GetResourceVersion() {
