@@ -67,7 +67,8 @@ func (d *firstDay) applied(t *testing.T) {
 	}) {
 		t.Errorf("paused after the first server: %v, before %v", now, before)
 	}
-	if said, _ := d.exec(t.Context(), "status", "--lab"); !strings.Contains(said, "was ended after first-server, as asked") {
+	if said, _ := d.exec(t.Context(), "status", "--lab"); !strings.Contains(said,
+		"was ended after first-server, as asked") {
 		t.Errorf("status does not say that the change is paused:\n%s", said)
 	}
 	killed := d.run(func(e event, p *os.Process) {

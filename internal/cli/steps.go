@@ -46,8 +46,8 @@ func newStepCommand(c *call, s flow.Info, plan *steps.Plan) *cobra.Command {
 			"cluster: the control plane's servers are replaced one after another. With --dry-run it says what that is."
 		addRehearsal(c, cmd)
 		addPauseAfterFlag(cmd, &o.Apply.PauseAfter)
-		cmd.Flags().BoolVar(&o.Apply.InPlace, "in-place", false, "change the machine configuration of the control plane "+
-			"servers that there are, and Talos to a patch release, without replacing them; "+
+		cmd.Flags().BoolVar(&o.Apply.InPlace, "in-place", false, "change the machine configuration of the control "+
+			"plane servers that there are, and Talos to a patch release, without replacing them; "+
 			"what needs new servers is refused")
 	case targetPivot:
 		cmd.Flags().BoolVar(&o.Abort, "abort", false, "put a pivot back that has not deleted anything yet")

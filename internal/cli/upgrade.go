@@ -48,8 +48,8 @@ func newUpgradeCommand(c *call) *cobra.Command {
 	flags.StringSliceVar(&own.Via, "via", nil, "the patch `RELEASE` of Kubernetes to go through where several minor "+
 		"versions are in between, in place of the newest of each")
 	addPauseAfterFlag(cmd, &own.PauseAfter)
-	flags.BoolVar(&own.Abort, "abort", false, "undo the replacement of the first control plane server, by an upgrade or "+
-		"by apply: the new server is deleted")
+	flags.BoolVar(&own.Abort, "abort", false, "undo the replacement of the first control plane server, by an upgrade "+
+		"or by apply: the new server is deleted")
 	flags.BoolVar(&own.InPlace, "in-place", false, "upgrade Talos to a patch release on the control plane servers that "+
 		"there are, one after another, instead of replacing them")
 	own.addFlags(cmd, "upgrade it")

@@ -99,7 +99,8 @@ func (c *Clone) clone(ctx context.Context) error {
 		}
 	}
 	if !slices.Contains(names, c.options.Branch) {
-		return fmt.Errorf("the repository %s has no branch %s (it has %s): create it there, or name another one with GIT_BRANCH",
+		return fmt.Errorf("the repository %s has no branch %s (it has %s): create it there, or name another "+
+			"one with GIT_BRANCH",
 			c.options.URL, c.options.Branch, strings.Join(names, ", "))
 	}
 	if _, err := c.git(ctx, "clone", "--quiet", "--depth", "1", "--single-branch", "--branch", c.options.Branch,

@@ -15,8 +15,8 @@ import (
 const goRunner = "go-runner"
 
 // Program finds the program that an image runs: the one that its entry point names, behind go-runner where the image
-// uses it. The path is that of a file on this machine. Images of Kubernetes and etcd name no program, because their Pods
-// do: otherwise is its path in the image then.
+// uses it. The path is that of a file on this machine. Images of Kubernetes and etcd name no program, because their
+// Pods do: otherwise is its path in the image then.
 func (i Image) Program(otherwise string) (file string, err error) {
 	words := append(append([]string{}, i.Config.Entrypoint...), i.Config.Cmd...)
 	if len(words) > 0 && path.Base(words[0]) == goRunner {

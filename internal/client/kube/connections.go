@@ -35,8 +35,8 @@ const (
 
 // Connections keeps one Cluster for each kubeconfig, for several goroutines at once.
 type Connections struct {
-	// Wrap makes the transport around the one that a kubeconfig makes, of every client of the cluster, Helm's too. It is
-	// called when the Cluster is made, after the kubeconfig was accepted. nil: there is none.
+	// Wrap makes the transport around the one that a kubeconfig makes, of every client of the cluster, Helm's too. It
+	// is called when the Cluster is made, after the kubeconfig was accepted. nil: there is none.
 	Wrap func(kubeconfig []byte, trusted bool) transport.WrapperFunc
 
 	mu       sync.Mutex

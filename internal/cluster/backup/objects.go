@@ -76,7 +76,8 @@ func (s Cluster) KeptSecrets() []*unstructured.Unstructured {
 func Bare(o *unstructured.Unstructured) *unstructured.Unstructured {
 	o = o.DeepCopy()
 	annotations := o.GetAnnotations()
-	for _, name := range []string{capi.PausedAnnotation, capi.UpgradeHeldAnnotation, "kubectl.kubernetes.io/last-applied-configuration"} {
+	for _, name := range []string{capi.PausedAnnotation, capi.UpgradeHeldAnnotation,
+		"kubectl.kubernetes.io/last-applied-configuration"} {
 		delete(annotations, name)
 	}
 	labels, namespace, name := o.GetLabels(), o.GetNamespace(), o.GetName()

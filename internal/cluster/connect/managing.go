@@ -50,8 +50,8 @@ func ManagesItself(ctx context.Context, cfg config.Config, target *kube.Cluster,
 const AliveWithin = 8 * time.Second
 
 // Unsettled says what the controllers have not looked at yet, or not found well. A move does not take the status along,
-// so what is there was written by the new controllers. An HCloudMachine without a Machine is nobody's: the control plane
-// provider leaves one behind for each Machine that it could not create (CACPPT v0.5.13, controllers/
+// so what is there was written by the new controllers. An HCloudMachine that no Machine refers to is left out: the
+// control plane provider leaves one behind for each Machine that it could not create (CACPPT v0.5.13, controllers/
 // taloscontrolplane_controller.go, bootControlPlane), and CAPH never looks at it.
 func Unsettled(inv capi.Inventory) []string {
 	var reasons []string

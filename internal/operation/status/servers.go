@@ -87,7 +87,9 @@ func (l *Reader) seeTalos(cloud *promise[seenCloud], objects *promise[seenObject
 			if answer.Trouble != "" || answer.State != etcdRuns || known {
 				return
 			}
-			members, err := kube.Within(ctx, func() ([]talos.EtcdMember, error) { return t.LocalEtcdMembers(ctx, route) })
+			members, err := kube.Within(ctx, func() ([]talos.EtcdMember, error) {
+				return t.LocalEtcdMembers(ctx, route)
+			})
 			mu.Lock()
 			defer mu.Unlock()
 			switch {

@@ -107,10 +107,11 @@ func TestUpgradeThatIsPausedAfterTheFirstServer(t *testing.T) {
 	tools := newTools(t)
 	beginUpgrade(t, tools, upgrade.Said{Again: []string{"upgrade"}, PauseAfter: upgrade.FirstServer})
 	ran(t, tools, map[string]flow.Record{upgrade.FirstServer: {State: flow.StateStarted}})
-	wantOne(t, In(t.Context(), tools, "k8s", ""), "was cut off at stage first-server; run the same again: bootstrap upgrade "+
-		"--pause-after first-server")
+	wantOne(t, In(t.Context(), tools, "k8s", ""), "was cut off at stage first-server; run the same again: "+
+		"bootstrap upgrade --pause-after first-server")
 	ran(t, tools, map[string]flow.Record{upgrade.FirstServer: {State: flow.StateDone}})
-	o := wantOne(t, In(t.Context(), tools, "k8s", ""), "was ended after first-server, as asked (--pause-after); next is talos")
+	o := wantOne(t, In(t.Context(), tools, "k8s", ""), "was ended after first-server, as asked (--pause-after); "+
+		"next is talos")
 	if o.Command != "bootstrap upgrade" {
 		t.Errorf("it is resumed by %q", o.Command)
 	}

@@ -2,6 +2,7 @@ package upgrade
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -79,7 +80,7 @@ func RunAbort(ctx context.Context, cfg config.Config, tools platform.Tools, say 
 	return plane.roll(ctx, say, "the control plane to be whole as it was")
 }
 
-// examineAbort also gives the TalosControlPlane.
+// examineAbort also gives the TalosControlPlane, with a RefusedError, too.
 func (c *controlPlane) examineAbort(ctx context.Context) (a Abort, tcp *unstructured.Unstructured, err error) {
 	if tcp, err = c.talosControlPlane(ctx); err != nil {
 		return a, nil, err
@@ -114,8 +115,8 @@ func (c *controlPlane) examineAbort(ctx context.Context) (a Abort, tcp *unstruct
 	}
 	a.Keeps = capi.ServersOf(kept)
 	if len(kept) < replicas {
-		return a, tcp, &RefusedError{[]string{fmt.Sprintf("servers from before were deleted already: %s of %d are left; "+
-			"complete the upgrade, or configure what was before and apply that", orNone(a.Keeps), replicas)}}
+		return a, tcp, &RefusedError{[]string{fmt.Sprintf("servers from before were deleted already: %s of %d are "+
+			"left; complete the upgrade, or configure what was before and apply that", orNone(a.Keeps), replicas)}}
 	}
 	if a.before, err = commonOrigin(kept, from); err != nil {
 		return a, tcp, err
@@ -138,12 +139,12 @@ func commonOrigin(machines []unstructured.Unstructured, from map[string]madeFrom
 		}
 		switch {
 		case made.Template == "" || made.Config == nil:
-			return common, &RefusedError{[]string{fmt.Sprintf("it is not known which template and TalosConfig server %s "+
-				"was made from", capi.ServerOf(&m))}}
+			return common, &RefusedError{[]string{fmt.Sprintf("it is not known which template and TalosConfig server "+
+				"%s was made from", capi.ServerOf(&m))}}
 		case !made.same(common):
-			return common, &RefusedError{[]string{fmt.Sprintf("servers %s and %s were not made from the same (%s), so that it "+
-				"is not the first server that is being replaced: complete the upgrade, or configure what was before and "+
-				"apply that", capi.ServerOf(&machines[0]), capi.ServerOf(&m),
+			return common, &RefusedError{[]string{fmt.Sprintf("servers %s and %s were not made from the same (%s), so "+
+				"that it is not the first server that is being replaced: complete the upgrade, or configure what was "+
+				"before and apply that", capi.ServerOf(&machines[0]), capi.ServerOf(&m),
 				strings.Join(common.changes(made), ", "))}}
 		}
 	}
@@ -162,9 +163,10 @@ func orNone(names []string) string {
 func (c *controlPlane) putBack(ctx context.Context, say flow.Say) (missing string, err error) {
 	a, tcp, err := c.examineAbort(ctx)
 	if err != nil {
-		if _, held := tcp.GetAnnotations()[capi.UpgradeHeldAnnotation]; held {
-			err = fmt.Errorf("%w; no further server is replaced: run the upgrade again, or remove the annotations %s and "+
-				"%s of %s", err, capi.PausedAnnotation, capi.UpgradeHeldAnnotation, kube.Describe(tcp))
+		_, refused := errors.AsType[*RefusedError](err)
+		if refused && tcp.GetAnnotations()[capi.UpgradeHeldAnnotation] != "" {
+			err = fmt.Errorf("%w; no further server is replaced: run the upgrade again, or remove the annotations %s "+
+				"and %s of %s", err, capi.PausedAnnotation, capi.UpgradeHeldAnnotation, kube.Describe(tcp))
 		}
 		return "", err
 	}
@@ -224,8 +226,8 @@ func newest(machines []unstructured.Unstructured) (m *unstructured.Unstructured)
 }
 
 // unwanted is a new server that the control plane is not to have any more, where the control plane provider would not
-// delete that one: it deletes the oldest of those that differ, and none before all have booted. nil: there is none. Only
-// a rollout that an upgrade holds has one.
+// delete that one: it deletes the oldest of those that differ, and none before all have booted. nil: there is none.
+// Only a rollout that an upgrade holds has one.
 func (v view) unwanted() *unstructured.Unstructured {
 	m := newest(v.machines)
 	if m == nil || !v.held || len(v.machines) <= v.replicas || !slices.Contains(v.outdated, capi.ServerOf(m)) {
@@ -239,8 +241,8 @@ func (v view) unwanted() *unstructured.Unstructured {
 
 // remove deletes a Machine without which etcd keeps its quorum, while the control plane provider is held and does
 // nothing. missing says that it may still do something.
-func (c *controlPlane) remove(ctx context.Context, say flow.Say, tcp, machine *unstructured.Unstructured) (missing string,
-	err error) {
+func (c *controlPlane) remove(ctx context.Context, say flow.Say, tcp, machine *unstructured.Unstructured) (
+	missing string, err error) {
 	if missing := settling(tcp); missing != "" {
 		return missing, nil
 	}

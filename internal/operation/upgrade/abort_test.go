@@ -2,6 +2,7 @@ package upgrade
 
 import (
 	"errors"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -87,7 +88,8 @@ func TestAbort(t *testing.T) {
 			p.never = !ready
 			short := cfg
 			if !ready {
-				short.ControlPlaneTimeout, short.NodesTimeout = config.Duration(time.Second), config.Duration(time.Second)
+				short.ControlPlaneTimeout = config.Duration(time.Second)
+				short.NodesTimeout = config.Duration(time.Second)
 			}
 			if _, err := p.upgradeTo(t, short, tools, Options{}, FirstServer); (err == nil) != ready {
 				t.Fatal(err)
@@ -145,10 +147,12 @@ func TestAbortRefused(t *testing.T) {
 	p.mu.Unlock()
 	is := p.controlPlane()
 	_, err := ExamineAbort(t.Context(), cfg, tools)
-	if refused := (*RefusedError)(nil); !errors.As(err, &refused) || !strings.Contains(err.Error(), "is not the first server") {
+	_, refused := errors.AsType[*RefusedError](err)
+	if !refused || !strings.Contains(err.Error(), "is not the first server") {
 		t.Errorf("%v", err)
 	}
-	if RunAbort(t.Context(), cfg, tools, p.say) == nil || p.controlPlane().GetResourceVersion() != is.GetResourceVersion() {
+	if RunAbort(t.Context(), cfg, tools, p.say) == nil ||
+		p.controlPlane().GetResourceVersion() != is.GetResourceVersion() {
 		t.Errorf("the TalosControlPlane was changed: %v", p.controlPlane().Object)
 	}
 }
@@ -191,6 +195,30 @@ func TestAbortWaitsForTheProvider(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "may be replacing a server until") || len(p.servers) != 4 ||
 		p.controlPlane().GetResourceVersion() != is.GetResourceVersion() {
 		t.Errorf("%v; servers %v", err, p.servers)
+	}
+}
+
+// An API server that does not answer is waited for, and is no refusal.
+func TestAbortWithoutTheAPI(t *testing.T) {
+	p, tools, cfg := paused(t)
+	cfg.LoadBalancerTimeout = config.Duration(time.Second)
+	e, err := newEnvironment(cfg, tools)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := e.open(t.Context(), silent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Management.Fail = func(r *http.Request) (int, string) {
+		if strings.Contains(r.URL.Path, "/taloscontrolplanes/") {
+			return http.StatusServiceUnavailable, "not now"
+		}
+		return 0, ""
+	}
+	refused := (*RefusedError)(nil)
+	if _, err := newControlPlane(e, c).putBack(t.Context(), p.say); err == nil || errors.As(err, &refused) {
+		t.Errorf("%v", err)
 	}
 }
 
@@ -248,7 +276,8 @@ func TestHeldWithoutHetzner(t *testing.T) {
 // A control plane of one server has no other that could be kept.
 func TestNoFirstServer(t *testing.T) {
 	p, tools := newProvider(t)
-	plan, err := NewPlan(p.Config(), tools, Examination{Stages: []Stage{{Name: StageKubernetes + "1-36-5"}}, Replicas: 1})
+	plan, err := NewPlan(p.Config(), tools, Examination{Stages: []Stage{{Name: StageKubernetes + "1-36-5"}},
+		Replicas: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -257,7 +286,8 @@ func TestNoFirstServer(t *testing.T) {
 	}
 	p.Management.Change(clustertest.CACPPT, "TalosControlPlane", config.DefaultNamespace, "k8s-control-plane", object{
 		"spec": object{"rolloutStrategy": object{"rollingUpdate": object{"maxSurge": int64(0)}}}})
-	if _, err := p.upgradeTo(t, p.configured(t, "KUBERNETES_VERSION=v1.36.5"), tools, Options{}, FirstServer); err == nil ||
+	cfg := p.configured(t, "KUBERNETES_VERSION=v1.36.5")
+	if _, err := p.upgradeTo(t, cfg, tools, Options{}, FirstServer); err == nil ||
 		!strings.Contains(err.Error(), "maxSurge") || p.made > 0 {
 		t.Errorf("without an additional server: %v; %d were made", err, p.made)
 	}

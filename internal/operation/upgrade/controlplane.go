@@ -47,8 +47,8 @@ type view struct {
 	held     bool                        // an upgrade keeps the control plane provider from replacing servers
 }
 
-// look reads the control plane. tcp is the TalosControlPlane that its Machines are to be made from. Where it is Hetzner or
-// etcd that does not answer, the view has the Machines and nodes all the same.
+// look reads the control plane. tcp is the TalosControlPlane that its Machines are to be made from. Where Hetzner or
+// etcd does not answer, the view has the Machines and nodes all the same.
 func (c *controlPlane) look(ctx context.Context, tcp *unstructured.Unstructured) (view, error) {
 	state, unanswered := c.reader.Read(ctx)
 	if unanswered != nil && state.Machines == nil {
@@ -116,11 +116,11 @@ func readyNode(nodes []corev1.Node, name string) bool {
 	return ready
 }
 
-// roll waits until every server of the control plane has the version and the template of the TalosControlPlane and is a
-// Ready node and a voting, healthy member of etcd; with c.first, until one has, beside those of before. Each server has
-// the time that one takes. The provider goes from one server to the next by the health of etcd alone: while a new server
-// is not a Ready node, it is held. So it is until a new server is deleted that is not wanted any more, as it would
-// delete the oldest.
+// roll waits until every server of the control plane is made from the TalosControlPlane and is a Ready node and a
+// voting, healthy member of etcd; with c.first, until one has become so, beside those from before. Each server has the
+// time that one takes. The provider goes from one server to the next by the health of etcd alone: while a new server is
+// not a Ready node, it is held. So it is until a new server is deleted that is not wanted any more, as it would delete
+// the oldest.
 func (c *controlPlane) roll(ctx context.Context, say flow.Say, what string) error {
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
@@ -236,8 +236,8 @@ func Held(ctx context.Context, cfg config.Config, tools platform.Tools) (string,
 	if _, held := tcp.GetAnnotations()[capi.UpgradeHeldAnnotation]; !held {
 		return "", nil
 	}
-	return fmt.Sprintf("no further server is replaced, and no lost one: %s has the annotation %s until the upgrade is resumed "+
-		"and the new server is a Ready node; to delete that one instead, as long as no other server was replaced: %s",
+	return fmt.Sprintf("no further server is replaced, and no lost one: %s has the annotation %s until the upgrade is "+
+		"resumed and the new server is a Ready node; to delete that one instead, as long as no other was replaced: %s",
 		kube.Describe(tcp), capi.PausedAnnotation, tools.Command("upgrade", "--abort")), nil
 }
 

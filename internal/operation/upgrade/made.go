@@ -73,7 +73,8 @@ func (m madeFrom) changes(to madeFrom) (all []string) {
 }
 
 // madeFrom is what each Machine of the control plane was made from, by the Machine's name.
-func (c *controlPlane) madeFrom(ctx context.Context, machines []unstructured.Unstructured) (map[string]madeFrom, error) {
+func (c *controlPlane) madeFrom(ctx context.Context, machines []unstructured.Unstructured) (map[string]madeFrom,
+	error) {
 	configs, err := c.named(ctx, capi.TalosConfigKind)
 	if err != nil {
 		return nil, err

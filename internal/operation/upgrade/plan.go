@@ -113,7 +113,8 @@ func (b *builder) add(s Stage) {
 		if s.Name == StageConfiguration && !inPlace {
 			b.images()
 		}
-		if b.replicas > 1 && (b.surges || inPlace) && b.last[FirstServer] == "" && (s.Name != StageConfiguration || s.Servers || inPlace) {
+		oneByOne := s.Name != StageConfiguration || s.Servers || inPlace
+		if oneByOne && b.replicas > 1 && (b.surges || inPlace) && b.last[FirstServer] == "" {
 			first := each
 			first.first = true
 			b.last[FirstServer] = b.servers(first, inPlace).Name()

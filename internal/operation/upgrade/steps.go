@@ -100,15 +100,16 @@ type serversStep struct {
 	first    bool // the step is FirstServer, of the stage
 }
 
-// FirstServer is the step that an upgrade can be paused after which ends when the first control plane server is changed:
-// one that is replaced is kept beside its successor until the upgrade is resumed.
+// FirstServer is a step that an upgrade can be paused after: the first control plane server is changed. One that is
+// replaced is kept beside its successor until the upgrade is resumed.
 const FirstServer = "first-server"
 
 // ofFirst makes a stage's task the one of FirstServer, where the step is that. What it has done is not verified: asked
 // for again, it looks again.
 func (s serversStep) ofFirst(task flow.Task[Servers]) flow.Task[Servers] {
 	if s.first {
-		task.Name, task.Doc = FirstServer, "the first control plane server of stage "+s.stage.Name+" is changed, and no other"
+		task.Name = FirstServer
+		task.Doc = "the first control plane server of stage " + s.stage.Name + " is changed, and no other"
 		task.Verify = func(context.Context, Servers) flow.Verdict { return flow.Gone("it is looked at again") }
 	}
 	return task

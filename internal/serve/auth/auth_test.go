@@ -179,7 +179,8 @@ func TestOIDC(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := New(Options{OIDC: &OIDC{Issuer: i.URL, ClientID: "slipway", Operators: Members{Users: []string{"ann@example.com", "5678", "eve@example.com"}}}})
+	a := New(Options{OIDC: &OIDC{Issuer: i.URL, ClientID: "slipway",
+		Operators: Members{Users: []string{"ann@example.com", "5678", "eve@example.com"}}}})
 	a.failures = NewLimits(1000, 1000)
 	for name, tc := range map[string]struct {
 		token string

@@ -33,7 +33,8 @@ func newKey(t *testing.T) *rsa.PrivateKey {
 func TestWrongIDTokensLockNobodyOut(t *testing.T) {
 	i := newIssuer(t)
 	stranger := newKey(t)
-	a := New(Options{OIDC: &OIDC{Issuer: i.URL, ClientID: "slipway", Operators: Members{Users: []string{"ann@example.com"}}}})
+	a := New(Options{OIDC: &OIDC{Issuer: i.URL, ClientID: "slipway",
+		Operators: Members{Users: []string{"ann@example.com"}}}})
 	right := i.token(t, i.key, jose.RS256, nil)
 	for name, wrong := range map[string]string{
 		"another key":  i.token(t, stranger, jose.RS256, nil),
@@ -69,7 +70,8 @@ func TestWrongIDTokensLockNobodyOut(t *testing.T) {
 // Tokens that name keys which the issuer does not have share its answers, and the right token does not wait for them.
 func TestUnknownKeysAreAskedForTogether(t *testing.T) {
 	i := newIssuer(t)
-	a := New(Options{OIDC: &OIDC{Issuer: i.URL, ClientID: "slipway", Operators: Members{Users: []string{"ann@example.com"}}}})
+	a := New(Options{OIDC: &OIDC{Issuer: i.URL, ClientID: "slipway",
+		Operators: Members{Users: []string{"ann@example.com"}}}})
 	right := i.token(t, i.key, jose.RS256, nil)
 	if _, err := a.Check(request(right)); err != nil {
 		t.Fatal(err)
@@ -107,7 +109,8 @@ func TestUnknownKeysAreAskedForTogether(t *testing.T) {
 // A key that the issuer signs with from now on is asked for.
 func TestTheIssuerChangesItsKey(t *testing.T) {
 	i := newIssuer(t)
-	a := New(Options{OIDC: &OIDC{Issuer: i.URL, ClientID: "slipway", Operators: Members{Users: []string{"ann@example.com"}}}})
+	a := New(Options{OIDC: &OIDC{Issuer: i.URL, ClientID: "slipway",
+		Operators: Members{Users: []string{"ann@example.com"}}}})
 	if _, err := a.Check(request(i.token(t, i.key, jose.RS256, nil))); err != nil {
 		t.Fatal(err)
 	}
@@ -209,8 +212,9 @@ func TestAnIssuerNeedsTLS(t *testing.T) {
 		},
 	} {
 		server := httptest.NewServer(answer)
-		a := New(Options{OIDC: &OIDC{Issuer: server.URL, ClientID: "slipway", Operators: Members{Users: []string{"ann@example.com"}},
-			Client: &http.Client{Transport: onlyTo{t, strings.TrimPrefix(server.URL, "http://")}}}})
+		a := New(Options{OIDC: &OIDC{Issuer: server.URL, ClientID: "slipway",
+			Operators: Members{Users: []string{"ann@example.com"}},
+			Client:    &http.Client{Transport: onlyTo{t, strings.TrimPrefix(server.URL, "http://")}}}})
 		i := newIssuer(t)
 		if _, err := a.Check(request(i.token(t, i.key, jose.RS256, nil))); !errors.Is(err, ErrIssuer) || !strings.Contains(err.Error(), "without TLS") {
 			t.Errorf("%s: %v", name, err)

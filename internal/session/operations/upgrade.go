@@ -198,12 +198,12 @@ func AbortUpgrade(ctx context.Context, s *session.Session, ask session.Questions
 // endAbort ends the record of an upgrade, but for what Apply has changed besides, and says what is left to do.
 func endAbort(s *session.Session, record *upgrade.Record) error {
 	if record != nil && record.ByApply() {
-		s.Hub.Note("the control plane has the servers from before; to end the change, configure what was before and run "+
-			"%s: it brings back what else was changed", s.Tools.Command("apply"))
+		s.Hub.Note("the control plane has the servers from before; to end the change, configure what was before and "+
+			"run %s: it brings back what else was changed", s.Tools.Command("apply"))
 		return nil
 	}
-	s.Hub.Note("the control plane has the servers from before; set bootstrap.yaml back to their versions, where it has the " +
-		"new ones")
+	s.Hub.Note("the control plane has the servers from before; set bootstrap.yaml back to their versions, where it " +
+		"has the new ones")
 	return upgrade.End(s.Tools.Files)
 }
 
