@@ -71,6 +71,10 @@ func (d *firstDay) applied(t *testing.T) {
 		"was ended after first-server, as asked") {
 		t.Errorf("status does not say that the change is paused:\n%s", said)
 	}
+	if o := d.run(nil, append([]string{"all"}, args[1:]...)...); o.exit != 2 ||
+		!strings.Contains(o.output, "pauses after first-server") {
+		t.Errorf("all with a change that is paused: exit %d\n%s", o.exit, o.end())
+	}
 	killed := d.run(func(e event, p *os.Process) {
 		if strings.Contains(e.Message, "2 of 3 servers") {
 			_ = p.Kill()

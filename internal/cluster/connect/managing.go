@@ -85,10 +85,7 @@ func Unsettled(inv capi.Inventory) []string {
 		case capi.HetznerClusterKind.GroupKind(), capi.HCloudMachineKind.GroupKind():
 			left := o.GetKind() == capi.HCloudMachineKind.Kind && !referred[o.GetNamespace()+"/"+o.GetName()] &&
 				capi.Text(o, "spec", "providerID") == ""
-			if left {
-				continue
-			}
-			if !capi.Truth(o, "status", "ready") || !capi.ConditionTrue(o, "Ready") {
+			if !left && !(capi.Truth(o, "status", "ready") && capi.ConditionTrue(o, "Ready")) {
 				lacks = "not ready"
 			}
 		}

@@ -95,9 +95,8 @@ func (c *controlPlane) examineAbort(ctx context.Context) (a Abort, tcp *unstruct
 		return a, nil, err
 	}
 	is, replicas := fromControlPlane(tcp), int(capi.Number(tcp, "spec", "replicas"))
-	_, held := tcp.GetAnnotations()[capi.UpgradeHeldAnnotation]
 	differs := func(m unstructured.Unstructured) bool { return !from[m.GetName()].same(is) }
-	if !held && !slices.ContainsFunc(all, differs) {
+	if !held(tcp) && !slices.ContainsFunc(all, differs) {
 		return a, tcp, &RefusedError{[]string{"no server of the control plane is being replaced"}}
 	}
 	kept := slices.DeleteFunc(slices.Clone(all), func(m unstructured.Unstructured) bool {
@@ -164,7 +163,7 @@ func (c *controlPlane) putBack(ctx context.Context, say flow.Say) (missing strin
 	a, tcp, err := c.examineAbort(ctx)
 	if err != nil {
 		_, refused := errors.AsType[*RefusedError](err)
-		if refused && tcp.GetAnnotations()[capi.UpgradeHeldAnnotation] != "" {
+		if refused && held(tcp) {
 			err = fmt.Errorf("%w; no further server is replaced: run the upgrade again, or remove the annotations %s "+
 				"and %s of %s", err, capi.PausedAnnotation, capi.UpgradeHeldAnnotation, kube.Describe(tcp))
 		}

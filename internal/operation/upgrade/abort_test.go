@@ -26,7 +26,21 @@ func paused(t *testing.T) (*provider, platform.Tools, config.Config) {
 	return p, tools, cfg
 }
 
-// held tells whether the control plane provider is, by an upgrade.
+// planeOf is the control plane of a configuration.
+func planeOf(t *testing.T, cfg config.Config, tools platform.Tools) *controlPlane {
+	t.Helper()
+	e, err := newEnvironment(cfg, tools)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := e.open(t.Context(), silent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return newControlPlane(e, c)
+}
+
+// isHeld tells whether an upgrade holds the control plane provider.
 func (p *provider) isHeld() bool {
 	_, held := p.controlPlane().GetAnnotations()[capi.UpgradeHeldAnnotation]
 	_, paused := p.controlPlane().GetAnnotations()[capi.PausedAnnotation]
@@ -117,15 +131,8 @@ func TestAbort(t *testing.T) {
 func TestAbortResumed(t *testing.T) {
 	p, tools, cfg := paused(t)
 	before := slices.Clone(p.servers[:3])
-	e, err := newEnvironment(cfg, tools)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := e.open(t.Context(), silent)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := newControlPlane(e, c).putBack(t.Context(), p.say); err != nil {
+	plane := planeOf(t, cfg, tools)
+	if _, err := plane.putBack(t.Context(), p.say); err != nil {
 		t.Fatal(err)
 	}
 	a, err := ExamineAbort(t.Context(), cfg, tools)
@@ -160,15 +167,8 @@ func TestAbortRefused(t *testing.T) {
 // One that was cut off when the new server was gone already lets the provider go on.
 func TestAbortResumedWithoutTheNewServer(t *testing.T) {
 	p, tools, cfg := paused(t)
-	e, err := newEnvironment(cfg, tools)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := e.open(t.Context(), silent)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := newControlPlane(e, c).putBack(t.Context(), p.say); err != nil {
+	plane := planeOf(t, cfg, tools)
+	if _, err := plane.putBack(t.Context(), p.say); err != nil {
 		t.Fatal(err)
 	}
 	p.mu.Lock()
@@ -202,14 +202,7 @@ func TestAbortWaitsForTheProvider(t *testing.T) {
 func TestAbortWithoutTheAPI(t *testing.T) {
 	p, tools, cfg := paused(t)
 	cfg.LoadBalancerTimeout = config.Duration(time.Second)
-	e, err := newEnvironment(cfg, tools)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := e.open(t.Context(), silent)
-	if err != nil {
-		t.Fatal(err)
-	}
+	plane := planeOf(t, cfg, tools)
 	p.Management.Fail = func(r *http.Request) (int, string) {
 		if strings.Contains(r.URL.Path, "/taloscontrolplanes/") {
 			return http.StatusServiceUnavailable, "not now"
@@ -217,7 +210,7 @@ func TestAbortWithoutTheAPI(t *testing.T) {
 		return 0, ""
 	}
 	refused := (*RefusedError)(nil)
-	if _, err := newControlPlane(e, c).putBack(t.Context(), p.say); err == nil || errors.As(err, &refused) {
+	if _, err := plane.putBack(t.Context(), p.say); err == nil || errors.As(err, &refused) {
 		t.Errorf("%v", err)
 	}
 }
@@ -256,19 +249,12 @@ func TestHeldWithoutHetzner(t *testing.T) {
 	p.mu.Unlock()
 	cfg := p.configured(t, "KUBERNETES_VERSION=v1.36.5")
 	cfg.ControlPlaneTimeout, cfg.NodesTimeout = config.Duration(time.Second), config.Duration(time.Second)
-	e, err := newEnvironment(cfg, tools)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := e.open(t.Context(), silent)
-	if err != nil {
-		t.Fatal(err)
-	}
+	plane := planeOf(t, cfg, tools)
 	p.mu.Lock()
 	p.add("k8s-control-plane-new", madeFrom{Version: "v1.35.4", Template: fromControlPlane(p.controlPlane()).Template})
 	p.mu.Unlock()
 	p.Hetzner.Close()
-	if err := newControlPlane(e, c).roll(t.Context(), p.say, "the control plane"); err == nil || !p.isHeld() {
+	if err := plane.roll(t.Context(), p.say, "the control plane"); err == nil || !p.isHeld() {
 		t.Errorf("%v; held: %v", err, p.isHeld())
 	}
 }

@@ -55,7 +55,7 @@ func (c *controlPlane) look(ctx context.Context, tcp *unstructured.Unstructured)
 		return view{}, unanswered
 	}
 	v := view{replicas: state.Replicas}
-	_, v.held = tcp.GetAnnotations()[capi.UpgradeHeldAnnotation]
+	v.held = held(tcp)
 	from, err := c.madeFrom(ctx, state.Machines)
 	if err != nil {
 		return view{}, err
@@ -143,7 +143,8 @@ func (c *controlPlane) roll(ctx context.Context, say flow.Say, what string) erro
 			}
 			first := c.first && len(v.updated) > 0 && len(v.outdated) > 0
 			unwanted := v.unwanted()
-			held, err := c.hold(ctx, tcp, first || unwanted != nil || len(v.coming) > 0 && len(v.machines) > v.replicas)
+			comes := len(v.coming) > 0 && len(v.machines) > v.replicas
+			pause, err := c.hold(ctx, tcp, first || unwanted != nil || comes)
 			if err := cmp.Or(err, unanswered); err != nil {
 				return "", err
 			}
@@ -156,7 +157,7 @@ func (c *controlPlane) roll(ctx context.Context, say flow.Say, what string) erro
 				done = true
 				return c.etcdDiffers(ctx, v)
 			}
-			if v.held && held == "" { // what it is to do now is seen when it has looked
+			if v.held && pause == "" { // what it is to do now is seen when it has looked
 				v.lacks = append(v.lacks, "the control plane provider was held until now")
 			}
 			if before < 0 {
@@ -167,7 +168,7 @@ func (c *controlPlane) roll(ctx context.Context, say flow.Say, what string) erro
 				return "", nil
 			}
 			_, out, err := stock.Check(ctx, c.manager)
-			return wait.Sentences(append(v.lacks, out, held)...), err
+			return wait.Sentences(append(v.lacks, out, pause)...), err
 		})
 		switch {
 		case err != nil:
@@ -198,16 +199,13 @@ func (c *controlPlane) live(ctx context.Context) (o controlPlaneObjects, err err
 // hold has the control plane provider replace no further server, or lets it go on. Its error says what was tried; the
 // text is what a wait says of a hold. A pause that was not made by an upgrade is left alone.
 func (c *controlPlane) hold(ctx context.Context, tcp *unstructured.Unstructured, hold bool) (string, error) {
-	annotations := tcp.GetAnnotations()
-	now := time.Now().UTC().Format(time.RFC3339)
-	_, paused := annotations[capi.PausedAnnotation]
-	_, held := annotations[capi.UpgradeHeldAnnotation]
+	_, paused := tcp.GetAnnotations()[capi.PausedAnnotation]
 	switch {
 	case hold && !paused:
-		if err := c.annotate(ctx, tcp, "true", now); err != nil {
+		if err := c.annotate(ctx, tcp, "true", time.Now().UTC().Format(time.RFC3339)); err != nil {
 			return "", err
 		}
-	case !hold && held:
+	case !hold && held(tcp):
 		return "", c.annotate(ctx, tcp, nil, nil)
 	case !hold && paused:
 		return fmt.Sprintf("%s is paused by the annotation %s, which no upgrade has set: remove it", kube.Describe(tcp),
@@ -216,6 +214,12 @@ func (c *controlPlane) hold(ctx context.Context, tcp *unstructured.Unstructured,
 		return "", nil
 	}
 	return "the control plane provider is held until then (annotation " + capi.PausedAnnotation + ")", nil
+}
+
+// held tells whether an upgrade has paused a TalosControlPlane.
+func held(tcp *unstructured.Unstructured) bool {
+	_, is := tcp.GetAnnotations()[capi.UpgradeHeldAnnotation]
+	return is
 }
 
 // Held says that an upgrade which has failed keeps the control plane provider from replacing further servers; empty: it
@@ -233,7 +237,7 @@ func Held(ctx context.Context, cfg config.Config, tools platform.Tools) (string,
 	if err != nil {
 		return "", err
 	}
-	if _, held := tcp.GetAnnotations()[capi.UpgradeHeldAnnotation]; !held {
+	if !held(tcp) {
 		return "", nil
 	}
 	return fmt.Sprintf("no further server is replaced, and no lost one: %s has the annotation %s until the upgrade is "+

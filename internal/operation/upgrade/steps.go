@@ -176,9 +176,9 @@ func (s serversStep) begin(ctx context.Context, say flow.Say) (c clusters, now s
 	return c, now, err
 }
 
-// ready waits until the control plane is whole, unless an upgrade holds it, or its first server is being replaced: that
-// goes on with what the servers are to be then. It is an error where a server could not be drained, or could not be
-// asked afterwards.
+// ready waits until the control plane is whole before a stage changes it. It does not wait where an upgrade holds it,
+// or where the step FirstServer resumes a replacement: that one may never end by itself. It is an error where the Pods
+// of a server cannot be evicted, or where the talosconfig cannot be renewed.
 func (c *controlPlane) ready(ctx context.Context, say flow.Say, s serversStep, now view) error {
 	if !now.held && (!s.first || len(now.outdated) == 0) {
 		if err := c.roll(ctx, say, "the control plane to be whole before "+s.stage.Name); err != nil {

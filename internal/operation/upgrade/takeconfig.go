@@ -376,7 +376,8 @@ func (c *controlPlane) bootstrapData(ctx context.Context, s serverInPlace) (*cor
 	}
 	is, err := configloader.NewFromBytes(secret.Data[capi.BootstrapDataKey])
 	if err != nil { // not the error itself, which may quote a key
-		return nil, nil, fmt.Errorf("the key %s of Secret %s is not a machine configuration", capi.BootstrapDataKey, key)
+		return nil, nil, fmt.Errorf("the key %s of Secret %s is not a machine configuration", capi.BootstrapDataKey,
+			key)
 	}
 	text, others, err := s.changed(is)
 	if err == nil && len(others) > 0 {

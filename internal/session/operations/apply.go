@@ -257,10 +257,13 @@ func applyFirst(ctx context.Context, s *session.Session, b planning.Bootstrap, a
 	if err != nil {
 		return err
 	}
-	if record != nil && (record.PauseAfter == upgrade.FirstServer || record.Aborted) {
-		return usage.Errorf("the change of the control plane's servers is paused after the first one, or was aborted "+
-			"there, and all does not go on with it: run %s, or %s", s.Tools.Command(record.Command()...),
-			s.Tools.Command("upgrade", "--abort"))
+	switch {
+	case record != nil && record.Aborted:
+		return usage.Errorf("a change of the cluster was aborted, and the target all does not resume it: run %s, "+
+			"with what was configured before to end it", s.Tools.Command(record.Command()...))
+	case record != nil && record.PauseAfter != "":
+		return usage.Errorf("a change of the cluster was begun that pauses after %s, and the target all does not "+
+			"resume it: run %s", record.PauseAfter, s.Tools.Command(record.Command()...))
 	}
 	err = s.Locked(ctx, func(ctx context.Context) error {
 		_, err := Apply(ctx, s, b, ApplyOptions{}, ask)
