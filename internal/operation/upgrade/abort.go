@@ -44,8 +44,11 @@ func (a Abort) String() string {
 	return strings.Join(does, "; ")
 }
 
-// ExamineAbort finds out what an abort does. Its error is a RefusedError where no server is being replaced, or where
-// one from before was deleted.
+// ErrNotReplacing is the RefusedError of an abort where no server of the control plane is being replaced.
+var ErrNotReplacing error = &RefusedError{[]string{"no server of the control plane is being replaced"}}
+
+// ExamineAbort finds out what an abort does. Its error is ErrNotReplacing, or another RefusedError where a server from
+// before was deleted.
 func ExamineAbort(ctx context.Context, cfg config.Config, tools platform.Tools) (a Abort, err error) {
 	e, err := newEnvironment(cfg, tools)
 	if err != nil {
@@ -97,7 +100,7 @@ func (c *controlPlane) examineAbort(ctx context.Context) (a Abort, tcp *unstruct
 	is, replicas := fromControlPlane(tcp), int(capi.Number(tcp, "spec", "replicas"))
 	differs := func(m unstructured.Unstructured) bool { return !from[m.GetName()].same(is) }
 	if !held(tcp) && !slices.ContainsFunc(all, differs) {
-		return a, tcp, &RefusedError{[]string{"no server of the control plane is being replaced"}}
+		return a, tcp, ErrNotReplacing
 	}
 	kept := slices.DeleteFunc(slices.Clone(all), func(m unstructured.Unstructured) bool {
 		return m.GetDeletionTimestamp() != nil

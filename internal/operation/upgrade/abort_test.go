@@ -119,8 +119,7 @@ func TestAbort(t *testing.T) {
 				t.Errorf("servers %v of %v, held: %v, made from %+v", p.servers, before, p.isHeld(),
 					fromControlPlane(p.controlPlane()))
 			}
-			refused := (*RefusedError)(nil)
-			if _, err := ExamineAbort(t.Context(), cfg, tools); !errors.As(err, &refused) {
+			if _, err := ExamineAbort(t.Context(), cfg, tools); !errors.Is(err, ErrNotReplacing) {
 				t.Errorf("a second time: %v", err)
 			}
 		})
@@ -155,7 +154,7 @@ func TestAbortRefused(t *testing.T) {
 	is := p.controlPlane()
 	_, err := ExamineAbort(t.Context(), cfg, tools)
 	_, refused := errors.AsType[*RefusedError](err)
-	if !refused || !strings.Contains(err.Error(), "is not the first server") {
+	if !refused || errors.Is(err, ErrNotReplacing) || !strings.Contains(err.Error(), "is not the first server") {
 		t.Errorf("%v", err)
 	}
 	if RunAbort(t.Context(), cfg, tools, p.say) == nil ||
@@ -241,20 +240,26 @@ func TestAnotherVersionInPlaceOfOneThatFails(t *testing.T) {
 	}
 }
 
-// While Hetzner does not answer, a new server that is not Ready holds the provider all the same.
+// While Hetzner does not answer, the provider is held all the same: Machines and nodes are enough to decide that.
 func TestHeldWithoutHetzner(t *testing.T) {
 	p, tools := newProvider(t)
+	p.Management.Change(clustertest.CACPPT, "TalosControlPlane", config.DefaultNamespace, "k8s-control-plane", object{
+		"spec": object{"replicas": int64(4), "infrastructureTemplate": object{"name": "k8s-control-plane-other"}}})
 	p.mu.Lock()
-	p.never = true
+	is := fromControlPlane(p.controlPlane())
+	is.Version = "v1.35.4"
+	p.add("k8s-control-plane-other-new", is)
+	p.ready("k8s-control-plane-other-new")
 	p.mu.Unlock()
-	cfg := p.configured(t, "KUBERNETES_VERSION=v1.36.5")
+	cfg := p.Config()
 	cfg.ControlPlaneTimeout, cfg.NodesTimeout = config.Duration(time.Second), config.Duration(time.Second)
 	plane := planeOf(t, cfg, tools)
-	p.mu.Lock()
-	p.add("k8s-control-plane-new", madeFrom{Version: "v1.35.4", Template: fromControlPlane(p.controlPlane()).Template})
-	p.mu.Unlock()
+	plane.first = true
 	p.Hetzner.Close()
-	if err := plane.roll(t.Context(), p.say, "the control plane"); err == nil || !p.isHeld() {
+	if v, err := plane.look(t.Context(), p.controlPlane()); err == nil || len(v.updated) != 1 || len(v.outdated) != 3 {
+		t.Fatalf("%+v, %v", v, err)
+	}
+	if err := plane.roll(t.Context(), p.say, "the first server"); err == nil || !p.isHeld() {
 		t.Errorf("%v; held: %v", err, p.isHeld())
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/base/redact"
 	"github.com/slipway-k8s/slipway/internal/base/usage"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
+	"github.com/slipway-k8s/slipway/internal/cluster/wait"
 	"github.com/slipway-k8s/slipway/internal/operation/doctor"
 	"github.com/slipway-k8s/slipway/internal/operation/upgrade"
 	"github.com/slipway-k8s/slipway/internal/session"
@@ -135,7 +136,8 @@ func (r *UpgradeResult) change(ctx context.Context, s *session.Session, cfg conf
 		return err
 	}
 	if said.PauseAfter != "" {
-		return notePause(ctx, s, said.PauseAfter)
+		notePause(ctx, s, said.PauseAfter)
+		return nil
 	}
 	if err := endUpgrade(s, cfg); err != nil {
 		return fmt.Errorf("everything is done, but that could not be recorded; run the same command again: %w", err)
@@ -144,18 +146,23 @@ func (r *UpgradeResult) change(ctx context.Context, s *session.Session, cfg conf
 	return nil
 }
 
-// notePause says how an upgrade goes on that was paused as asked, and what holds until then.
-func notePause(ctx context.Context, s *session.Session, after string) error {
-	note := fmt.Sprintf("paused after %s, as asked: the same command without --pause-after does the rest", after)
-	held, err := upgrade.Held(ctx, s.Cfg.Config, s.Tools)
-	if err != nil {
-		return fmt.Errorf("%s; whether the control plane provider is held is not known: %w", note, err)
+// notePause says how an upgrade is resumed that was paused as asked, and whether the control plane provider is held
+// until then. That it cannot be asked is no failure of the upgrade.
+func notePause(ctx context.Context, s *session.Session, after string) {
+	s.Hub.Note("paused after %s, as asked: the same command without --pause-after does the rest", after)
+	held := ""
+	err := s.Hub.Task("paused", "whether the control plane provider is held", func(say flow.Say) error {
+		return wait.Retry(ctx, say, "the TalosControlPlane", func() (err error) {
+			held, err = upgrade.Held(ctx, s.Cfg.Config, s.Tools)
+			return err
+		})
+	})
+	switch {
+	case err != nil:
+		s.Hub.Note("whether the control plane provider is held until then is not known: %v", err)
+	case held != "":
+		s.Hub.Note("until then %s", held)
 	}
-	if held != "" {
-		note += "; until then " + held
-	}
-	s.Hub.Note("%s", note)
-	return nil
 }
 
 // AbortUpgrade undoes the replacement of the first control plane server, by an upgrade or by Apply, as long as none
@@ -169,12 +176,22 @@ func AbortUpgrade(ctx context.Context, s *session.Session, ask session.Questions
 	if err != nil {
 		return a, err
 	}
-	a, err = upgrade.ExamineAbort(ctx, s.Cfg.Config, s.Tools)
-	if refused := (*upgrade.RefusedError)(nil); errors.As(err, &refused) && record != nil && record.Aborted {
-		return a, endAbort(s, record) // cut off when all was done
-	}
+	ended := false // one that was cut off when everything was done
+	err = s.Hub.Task("examine", "whether the replacement of the first server can be undone", func(say flow.Say) error {
+		err := wait.Retry(ctx, say, "the control plane", func() (err error) {
+			a, err = upgrade.ExamineAbort(ctx, s.Cfg.Config, s.Tools)
+			return err
+		})
+		if ended = errors.Is(err, upgrade.ErrNotReplacing) && record != nil && record.Aborted; ended {
+			return nil
+		}
+		return err
+	})
 	if err != nil {
 		return a, err
+	}
+	if ended {
+		return a, endAbort(s, record)
 	}
 	s.Hub.Note("%s", a)
 	if err := s.Confirm(ctx, ask, "upgrade --abort asks before it changes the cluster", fmt.Sprintf(
