@@ -1,8 +1,11 @@
 package test
 
 import (
+	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -10,6 +13,7 @@ import (
 	"time"
 
 	"github.com/hetznercloud/hcloud-go/v2/hcloud"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -37,8 +41,8 @@ func (l *lostCluster) readoptMoments(t *testing.T, calls []string, accept ...str
 }
 
 // TestReadopt loses the management of a cluster whose servers still run: first the temporary management cluster, before
-// a pivot; then, when the cluster manages itself, its own objects, of which there is only a backup from before a server
-// was replaced.
+// a pivot, without a backup; then, when the cluster manages itself, its own objects, of which there is only a backup
+// from before a server was replaced; and those of a cluster with a worker pool, without a backup again.
 func TestReadopt(t *testing.T) {
 	c := bootstrapped(t, "bootstrap")
 	l := &lostCluster{command: c}
@@ -48,9 +52,15 @@ func TestReadopt(t *testing.T) {
 	if refused.exit != 1 || !strings.Contains(refused.output, "management is not lost") {
 		t.Errorf("a readoption of a cluster that is managed: exit %d\n%s", refused.exit, refused.output)
 	}
+	if o := c.run(nil, "backup", "--from-servers", "--lab", "--unencrypted"); o.exit != 2 ||
+		!strings.Contains(o.output, "its objects are not lost") {
+		t.Errorf("objects made of a cluster that has them: exit %d\n%s", o.exit, o.end())
+	}
+	l.awaitMachineNames(t)
 	if err := c.labCall(http.MethodDelete, "/v1/management/k8s-mgmt", nil); err != nil {
 		t.Fatal(err)
 	}
+	l.saveBackup(t, "--from-servers")
 	if o := c.run(nil, "readopt", l.file, "--unencrypted", "--lab"); o.exit != 2 {
 		t.Errorf("a readoption without consent: exit %d\n%s", o.exit, o.end())
 	}
@@ -69,6 +79,26 @@ func TestReadopt(t *testing.T) {
 	l.sameServers(t, before)
 	l.nothingIsStale(t, l.cluster(t))
 	l.readoptsItself(t)
+	l.readoptsWorkers(t)
+}
+
+// awaitMachineNames waits until every node names its Machine, as Cluster API writes a moment after the node is Ready:
+// what is made from the servers is called as before then.
+func (l *lostCluster) awaitMachineNames(t *testing.T) {
+	t.Helper()
+	c := clientOf(t, filepath.Join(l.state, "kubeconfig"))
+	eventually(t, "the names of the Machines", time.Minute, func(ctx context.Context) string {
+		nodes, err := c.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		for _, n := range nodes.Items {
+			if n.Annotations["cluster.x-k8s.io/machine"] == "" {
+				return n.Name + " has none"
+			}
+		}
+		return ""
+	})
 }
 
 // readoptsItself loses the objects of a cluster that manages itself, after a server was
@@ -121,6 +151,52 @@ func (l *lostCluster) readoptsItself(t *testing.T) {
 		t.Errorf("all, after the readoption: exit %d\n%s", o.exit, o.end())
 	}
 	l.sameServers(t, before)
+}
+
+// readoptsWorkers loses the objects of a cluster with a worker pool, of which there is no backup, and of which the
+// configuration knows less than its servers have.
+func (l *lostCluster) readoptsWorkers(t *testing.T) {
+	t.Helper()
+	const pool = "workers:\n  - name: general\n    replicas: %d\n"
+	file := filepath.Join(t.TempDir(), "bootstrap.yaml")
+	configure := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	configure(fmt.Sprintf(pool, 2) + "    patches:\n      - |\n        machine:\n          sysctls:\n            vm.swappiness: \"7\"\n")
+	if o := l.run(nil, "all", "--lab", "--yes", "--config", file); o.exit != 0 {
+		t.Fatalf("all, with workers: exit %d\n%s", o.exit, o.end())
+	}
+	l.loseObjects(t)
+	before := serverWrites(t, l.command)
+	configure(fmt.Sprintf(pool, 3))
+	said := l.saveBackup(t, "--from-servers", "--config", file).output
+	for _, want := range []string{"has 2 servers", "a patch of TalosConfigTemplate", "machine.sysctls.vm.swappiness"} {
+		if !strings.Contains(said, want) {
+			t.Errorf("it does not say %q:\n%s", want, said)
+		}
+	}
+	if strings.Contains(said, "later differs") || strings.Contains(said, "differs from") {
+		t.Errorf("servers that are the same differ:\n%s", said)
+	}
+	if o := l.run(nil, "readopt", l.file, "--unencrypted", "--lab", "--yes", "--config", file); o.exit != 0 {
+		t.Fatalf("readopt, with workers: exit %d\n%s", o.exit, o.end())
+	}
+	l.sameServers(t, before)
+	for _, o := range must(capi.ReadInventory(t.Context(), l.cluster(t), "default"))(t).All() {
+		switch o.GetKind() {
+		case "TalosConfigTemplate":
+			if text := fmt.Sprint(o.Object["spec"]); !strings.Contains(text, "vm.swappiness") {
+				t.Errorf("a new worker would not get what the others have: %s", text)
+			}
+		case "MachineDeployment":
+			if n := capi.Number(&o, "status", "readyReplicas"); n != 2 {
+				t.Errorf("%d of 2 workers are ready for Cluster API", n)
+			}
+		}
+	}
 }
 
 // TestReadoptMakesWhatIsMissing loses the management and one server. A new server is created only if the operator
@@ -196,17 +272,19 @@ func (l *lostCluster) loseServer(t *testing.T) string {
 }
 
 // saveBackup backs the cluster up with the command.
-func (l *lostCluster) saveBackup(t *testing.T) {
+func (l *lostCluster) saveBackup(t *testing.T, flags ...string) outcome {
 	t.Helper()
 	folder := t.TempDir()
-	if o := l.run(nil, "backup", "--lab", "--to", folder, "--unencrypted"); o.exit != 0 {
-		t.Fatalf("backup: exit %d\n%s", o.exit, o.end())
+	o := l.run(nil, append([]string{"backup", "--lab", "--to", folder, "--unencrypted"}, flags...)...)
+	if o.exit != 0 {
+		t.Fatalf("backup %v: exit %d\n%s", flags, o.exit, o.end())
 	}
 	files, err := filepath.Glob(filepath.Join(folder, "k8s-*.slipway"))
 	if err != nil || len(files) != 1 {
 		t.Fatalf("the backup is %v, %v", files, err)
 	}
 	l.file = files[0]
+	return o
 }
 
 // readoptKilled runs readoptions, one killed at each moment, and then one to the end.
@@ -305,6 +383,12 @@ func (l *lostCluster) loseObjects(t *testing.T) {
 		}
 		// The Cluster last: its pause stops the controllers.
 		all := inv.Of("k8s")
+		// Cluster API makes a new one the Cluster's a moment later.
+		checks := capi.ListOf(capi.MachineHealthCheckKind)
+		if err := c.List(ctx, checks, client.InNamespace("default")); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, checks.Items...)
 		others := slices.DeleteFunc(slices.Clone(all), func(o unstructured.Unstructured) bool {
 			return o.GetKind() == "Cluster"
 		})

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/slipway-k8s/slipway/internal/base/usage"
 	"github.com/slipway-k8s/slipway/internal/session"
 	"github.com/slipway-k8s/slipway/internal/session/operations"
 	"github.com/slipway-k8s/slipway/internal/state/settings"
@@ -22,6 +23,8 @@ type backupOptions struct {
 	Keep  int           // how many stay; 0: BACKUP_KEEP
 	Every time.Duration // again and again; 0: once
 	Plain bool          // unencrypted
+	// FromServers makes the Cluster API objects, which are lost, from the servers.
+	FromServers bool
 }
 
 // values puts the flags in the place of their variables.
@@ -49,6 +52,9 @@ func (o *backupOptions) action(do func(context.Context, *call, session.Cluster, 
 // backUp makes one backup, or one after another. It reads from the clusters and
 // from Hetzner, and takes no lock: a run at work meanwhile is no harm to it.
 func backUp(ctx context.Context, c *call, k session.Cluster, o backupOptions) error {
+	if o.FromServers && o.Every != 0 {
+		return usage.Errorf("--every does not go with --from-servers, which is for a cluster without its objects")
+	}
 	if _, err := k.State(ctx); err != nil {
 		return err
 	}
@@ -62,6 +68,7 @@ func backUp(ctx context.Context, c *call, k session.Cluster, o backupOptions) er
 	if o.Every != 0 {
 		return b.Repeat(ctx, o.Every)
 	}
+	b.FromServers = o.FromServers
 	_, err = b.Create(ctx)
 	return err
 }
@@ -111,6 +118,8 @@ func newBackupCommand(c *call) *cobra.Command {
 	cmd.Flags().IntVar(&own.Keep, "keep", 0, "keep the newest `N` of this cluster there, in place of BACKUP_KEEP")
 	cmd.Flags().BoolVar(&own.Plain, "unencrypted", false, "not encrypted: readable by everyone who has the file, with "+
 		"all keys of the cluster in it")
+	cmd.Flags().BoolVar(&own.FromServers, "from-servers", false, "where the Cluster API objects are lost and there is no "+
+		"backup: make them from the servers, their Talos and Hetzner, for readopt")
 	cmd.AddCommand(newBackupListCommand(c), newBackupVerifyCommand(c), newBackupKeyCommand(c),
 		newBackupCronJobCommand(c))
 	return cmd

@@ -153,6 +153,9 @@ type Server struct {
 	ControlPlane bool
 	Worker       bool // that it was made for a worker
 	Protected    bool // from deletion: Hetzner refuses it until a person takes the protection away
+	// Image is the name by which CAPH found the snapshot that it was made from; empty: that is not known, because the
+	// snapshot has no such label, or is deleted.
+	Image string
 }
 
 // ProviderID is what the cloud controller manager writes into the Node of the server.
@@ -203,6 +206,9 @@ func Servers(ctx context.Context, c *hcloud.Client, cluster string) ([]Server, e
 			Machine: s.Labels[machineLabel], ControlPlane: s.Labels[roleLabel] == controlPlaneRole,
 			Worker:    s.Labels[roleLabel] == workerRole,
 			Protected: s.Protection.Delete,
+		}
+		if s.Image != nil {
+			server.Image = s.Image.Labels[imageLabel]
 		}
 		if public := addressesOf(s.PublicNet.IPv4.IP); len(public) > 0 {
 			server.Public = public[0]

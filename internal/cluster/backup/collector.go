@@ -9,11 +9,13 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/client/hetzner"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
+	"github.com/slipway-k8s/slipway/internal/client/talos"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
 	"github.com/slipway-k8s/slipway/internal/cluster/etcdview"
@@ -24,7 +26,8 @@ import (
 type CollectorSource struct {
 	Contents Contents
 	o        Collector
-	manager  *kube.Cluster
+	manager  *kube.Cluster // that has the objects; nil: none has them
+	members  func(context.Context) (talos.Client, []EtcdSource, error)
 }
 
 // Collector reads everything of a cluster that a backup holds.
@@ -50,31 +53,68 @@ func (collector Collector) Read(ctx context.Context, say flow.Say, version strin
 	if err != nil {
 		return nil, err
 	}
-	h := &s.Contents.Header
-	h.Cluster, h.Slipway, h.Taken = collector.cfg.ClusterName, version, time.Now().UTC().Truncate(time.Second)
-	if h.UID, err = workload.UID(ctx); err != nil {
+	s.members = func(ctx context.Context) (talos.Client, []EtcdSource, error) {
+		return etcdSources(ctx, collector.cfg, collector.tools, s.manager)
+	}
+	if err := s.begin(ctx, workload, version); err != nil {
 		return nil, err
 	}
-	// Before everything else: a member of etcd that is a little behind is at it by the time that it gives the snapshot,
-	// which must not be older.
-	if h.Etcd.Revision, err = etcdview.Revision(ctx, workload); err != nil {
-		return nil, err
-	}
-	say("reading the objects of cluster %s", h.Cluster)
+	say("reading the objects of cluster %s", collector.cfg.ClusterName)
 	if err := s.readObjects(ctx); err != nil {
 		return nil, err
 	}
-	if err := s.readFiles(); err != nil {
+	return s, s.complete(ctx, say, workload)
+}
+
+// Made is what was made in the place of the Cluster API objects of a cluster that are lost.
+type Made struct {
+	Objects, Secrets []unstructured.Unstructured
+	SelfManaged      bool // the cluster managed itself
+	Talos            talos.Client
+	Members          []EtcdSource // of etcd, in the order in which they are asked for a snapshot
+}
+
+// ReadWith is Read for a cluster whose Cluster API objects are lost.
+func (collector Collector) ReadWith(ctx context.Context, say flow.Say, version string, workload *kube.Cluster,
+	made Made) (*CollectorSource, error) {
+	s := &CollectorSource{o: collector, Contents: Contents{Objects: made.Objects, Secrets: made.Secrets}}
+	s.members = func(context.Context) (talos.Client, []EtcdSource, error) { return made.Talos, made.Members, nil }
+	s.Contents.Header.SelfManaged, s.Contents.Header.FromServers = made.SelfManaged, true
+	if made.SelfManaged {
+		s.manager = workload
+	}
+	if err := s.begin(ctx, workload, version); err != nil {
 		return nil, err
+	}
+	return s, s.complete(ctx, say, workload)
+}
+
+// begin reads which cluster it is.
+func (s *CollectorSource) begin(ctx context.Context, workload *kube.Cluster, version string) (err error) {
+	h := &s.Contents.Header
+	h.Cluster, h.Slipway, h.Taken = s.o.cfg.ClusterName, version, time.Now().UTC().Truncate(time.Second)
+	if h.UID, err = workload.UID(ctx); err != nil {
+		return err
+	}
+	// Before everything else: a member of etcd that is a little behind is at it by the time that it gives the snapshot,
+	// which must not be older.
+	h.Etcd.Revision, err = etcdview.Revision(ctx, workload)
+	return err
+}
+
+// complete reads what there is besides the objects.
+func (s *CollectorSource) complete(ctx context.Context, say flow.Say, workload *kube.Cluster) error {
+	if err := s.readFiles(); err != nil {
+		return err
 	}
 	if err := s.readReleases(workload); err != nil {
-		return nil, err
+		return err
 	}
 	if err := s.readVersions(ctx); err != nil {
-		return nil, err
+		return err
 	}
-	say("reading what cluster %s has at Hetzner", h.Cluster)
-	return s, s.readInventory(ctx)
+	say("reading what cluster %s has at Hetzner", s.o.cfg.ClusterName)
+	return s.readInventory(ctx)
 }
 
 // holder is the cluster that holds the Cluster object: the cluster itself after a pivot, else the management cluster.
@@ -105,7 +145,7 @@ func (collector Collector) holder(ctx context.Context) (_ *kube.Cluster, self bo
 		return nil, false, fmt.Errorf("look who manages cluster %s: %w", name, err)
 	}
 	return nil, false, fmt.Errorf("there is no cluster %s to back up: neither %s nor %s of the state folder leads to "+
-		"its Cluster object",
+		"its Cluster object; where that is lost and the servers run, --from-servers makes it anew",
 		name, collector.tools.Files.Path(platform.Kubeconfig), collector.tools.Files.Path(platform.ManagementKubeconfig))
 }
 
@@ -167,5 +207,9 @@ func (s *CollectorSource) readInventory(ctx context.Context) error {
 // Snapshot streams a snapshot of etcd from the first member that gives one, and says in the header whose it is. ctx is
 // the stream's.
 func (s *CollectorSource) Snapshot(ctx context.Context, say flow.Say) (io.ReadCloser, error) {
-	return takeSnapshot(ctx, s.o.cfg, s.o.tools, say, s.manager, &s.Contents.Header)
+	t, sources, err := s.members(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return takeSnapshot(ctx, say, t, sources, &s.Contents.Header)
 }

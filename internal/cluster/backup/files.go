@@ -131,8 +131,14 @@ func (s *CollectorSource) readVersions(ctx context.Context) error {
 			}
 		}
 	}
+	s.Contents.Header.Versions = versions
+	if s.manager == nil {
+		return nil
+	}
 	installed := capi.ListOf(capi.ProviderKind)
-	if err := s.manager.List(ctx, installed); err != nil {
+	if err := s.manager.List(ctx, installed); kube.Absent(err) { // its definition is lost, too
+		return nil
+	} else if err != nil {
 		return fmt.Errorf("list the providers of Cluster API: %w", err)
 	}
 	labels := map[string]string{"cluster-api": "CAPI", "infrastructure-hetzner": "CAPH", "bootstrap-talos": "CABPT",
@@ -142,7 +148,6 @@ func (s *CollectorSource) readVersions(ctx context.Context) error {
 			versions[labels[o.GetName()]+versionSuffix] = capi.Text(o, "version")
 		}
 	}
-	s.Contents.Header.Versions = versions
 	return nil
 }
 

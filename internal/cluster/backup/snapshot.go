@@ -9,8 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
@@ -28,33 +26,24 @@ const (
 	snapshotSay = 256 << 20
 )
 
-// takeSnapshot asks the control plane machines one after another, and the load balancer last: where a firewall blocks
-// access to the machines from outside, it still leads to one of them.
-func takeSnapshot(ctx context.Context, cfg config.Config, tools platform.Tools, say flow.Say, manager *kube.Cluster,
-	h *Header) (io.ReadCloser, error) {
-	t, machines, err := etcdview.ControlPlane(ctx, tools, manager, cfg.Namespace, cfg.ClusterName)
-	if err != nil {
-		return nil, err
-	}
-	sources, err := etcdSources(ctx, cfg, manager, machines)
-	if err != nil {
-		return nil, err
-	}
+// takeSnapshot asks members of etcd one after another.
+func takeSnapshot(ctx context.Context, say flow.Say, t talos.Client, sources []EtcdSource, h *Header) (io.ReadCloser,
+	error) {
 	var why wait.Reasons
 	for _, d := range sources {
-		members, node, err := etcdview.AskMember(ctx, t, d.route)
+		members, node, err := etcdview.AskMember(ctx, t, d.Route)
 		if err != nil {
-			why.Add(d.name, err.Error())
+			why.Add(d.Name, err.Error())
 			continue
 		}
-		say("streaming a snapshot of etcd from %s", d.name)
-		stream, err := openSnapshot(ctx, say, t, d.route)
+		say("streaming a snapshot of etcd from %s", d.Name)
+		stream, err := openSnapshot(ctx, say, t, d.Route)
 		if err != nil {
-			why.Add(d.name, err.Error())
+			why.Add(d.Name, err.Error())
 			continue
 		}
 		h.Versions["TALOS"+versionSuffix] = node.Version
-		h.Etcd.From, h.Etcd.Members = d.route.Endpoint, nil
+		h.Etcd.From, h.Etcd.Members = d.Route.Endpoint, nil
 		for _, m := range members {
 			h.Etcd.Members = append(h.Etcd.Members,
 				EtcdMember{ID: fmt.Sprintf("%x", m.ID), Name: m.Name, Learner: m.Learner})
@@ -64,17 +53,22 @@ func takeSnapshot(ctx context.Context, cfg config.Config, tools platform.Tools, 
 	return nil, fmt.Errorf("no control plane machine gives a snapshot of etcd: %s", strings.Join(why.Lines(), "; "))
 }
 
-// etcdSource is an address at which Talos may answer.
-type etcdSource struct {
-	name  string
-	route talos.Route
+// EtcdSource is an address at which the Talos of a member of etcd may answer.
+type EtcdSource struct {
+	Name  string
+	Route talos.Route
 }
 
-func etcdSources(ctx context.Context, cfg config.Config, manager *kube.Cluster,
-	machines []unstructured.Unstructured) ([]etcdSource, error) {
-	var found []etcdSource
+// etcdSources are the control plane machines, and the load balancer last: where a firewall blocks access to the
+// machines from outside, it still leads to one of them.
+func etcdSources(ctx context.Context, cfg config.Config, tools platform.Tools, manager *kube.Cluster) (t talos.Client,
+	found []EtcdSource, err error) {
+	t, machines, err := etcdview.ControlPlane(ctx, tools, manager, cfg.Namespace, cfg.ClusterName)
+	if err != nil {
+		return nil, nil, err
+	}
 	add := func(name string, route talos.Route) {
-		found = append(found, etcdSource{name + " (" + route.Endpoint + ")", route})
+		found = append(found, EtcdSource{name + " (" + route.Endpoint + ")", route})
 	}
 	for i := range machines {
 		for _, route := range etcdview.RoutesOf(&machines[i], "") {
@@ -83,12 +77,12 @@ func etcdSources(ctx context.Context, cfg config.Config, manager *kube.Cluster,
 	}
 	live, err := capi.Get(ctx, manager, cfg.Namespace, capi.HetznerClusterKind, cfg.ClusterName)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if address := capi.Text(live, "spec", "controlPlaneEndpoint", "host"); address != "" {
 		add("the load balancer", talos.Route{Endpoint: address})
 	}
-	return found, nil
+	return t, found, nil
 }
 
 // openSnapshot waits for the stream's first byte: a refusal comes in its place.

@@ -153,7 +153,7 @@ func checkTexts(cfg config.Config, sources render.Sources, p patched, patches []
 	if len(found) > 0 {
 		return found
 	}
-	m, err := p.whole(cfg, loaded)
+	m, err := p.whole(cfg, loaded, madeUpIdentity())
 	if err != nil {
 		i, line, hint := -1, 0, "correct the patches"
 		if strings.Contains(err.Error(), "hostname") {
@@ -170,51 +170,83 @@ func checkTexts(cfg config.Config, sources render.Sources, p patched, patches []
 	return found
 }
 
+// Identity is what machine configurations have of the cluster that they are of.
+type Identity struct {
+	Secrets  *secrets.Bundle
+	Endpoint string // URL of the Kubernetes API
+}
+
+// madeUpIdentity is that of no cluster, without any secret.
+func madeUpIdentity() Identity {
+	pair := &x509.PEMEncodedCertificateAndKey{Crt: []byte("none"), Key: []byte("none")}
+	return Identity{Endpoint: madeUpEndpoint, Secrets: &secrets.Bundle{
+		Clock:      secrets.NewClock(),
+		Cluster:    &secrets.Cluster{ID: "none", Secret: "none"},
+		Secrets:    &secrets.Secrets{BootstrapToken: "none.none", SecretboxEncryptionSecret: "none"},
+		TrustdInfo: &secrets.TrustdInfo{Token: "none"},
+		Certs: &secrets.Certs{Etcd: pair, K8s: pair, K8sAggregator: pair, OS: pair,
+			K8sServiceAccount: &x509.PEMEncodedKey{Key: []byte("none")}},
+	}}
+}
+
 // MachineConfig is the machine configuration that the bootstrap provider makes for the servers of a TalosControlPlane,
 // with made-up secrets.
 func MachineConfig(cfg config.Config, tcp *unstructured.Unstructured) (machineconfig.Provider, error) {
-	m, err := patched{tcp, controlPlaneSpec, machine.TypeControlPlane}.merged(cfg)
+	return MachineConfigOf(cfg, tcp, madeUpIdentity())
+}
+
+// MachineConfigOf is the machine configuration that the bootstrap provider makes for the servers of a TalosControlPlane
+// or a TalosConfigTemplate.
+func MachineConfigOf(cfg config.Config, o *unstructured.Unstructured, of Identity) (machineconfig.Provider, error) {
+	failed := func(err error) error {
+		return fmt.Errorf("make the machine configuration of %s: %w", kube.Describe(o), err)
+	}
+	p := Patched([]*unstructured.Unstructured{o})[0]
+	patches, err := p.loaded()
 	if err != nil {
-		return nil, fmt.Errorf("make the machine configuration of %s: %w", kube.Describe(tcp), err)
+		return nil, failed(err)
+	}
+	m, err := p.whole(cfg, patches, of)
+	if err != nil {
+		return nil, failed(err)
 	}
 	return m.Provider, nil
 }
 
-// merged is the machine configuration that the object's patches result in.
-func (p patched) merged(cfg config.Config) (machineConfiguration, error) {
+// loaded are the object's patches, as Talos reads them.
+func (p patched) loaded() (loaded []configpatcher.Patch, err error) {
 	patches, err := p.Patches()
 	if err != nil {
-		return machineConfiguration{}, err
+		return nil, err
 	}
-	var loaded []configpatcher.Patch
 	for _, patch := range patches {
 		one, err := strict(patch)
 		if err != nil {
-			return machineConfiguration{}, err
+			return nil, err
 		}
 		loaded = append(loaded, one)
 	}
-	return p.whole(cfg, loaded)
+	return loaded, nil
 }
 
-// whole makes the configuration of a server as the provider would, without any secret, patches it and has Talos judge
-// it.
-func (p patched) whole(cfg config.Config, patches []configpatcher.Patch) (machineConfiguration, error) {
+// merged is the machine configuration that the object's patches result in.
+func (p patched) merged(cfg config.Config) (machineConfiguration, error) {
+	patches, err := p.loaded()
+	if err != nil {
+		return machineConfiguration{}, err
+	}
+	return p.whole(cfg, patches, madeUpIdentity())
+}
+
+// whole makes the configuration of a server as the provider would, patches it and has Talos judge it.
+func (p patched) whole(cfg config.Config, patches []configpatcher.Patch, of Identity) (machineConfiguration, error) {
 	m := machineConfiguration{kind: p.kind}
 	contract, err := machineconfig.ParseContractFromVersion(cmp.Or(p.text("talosVersion"), cfg.TalosVersion))
 	if err != nil {
 		return m, err
 	}
-	pair := &x509.PEMEncodedCertificateAndKey{Crt: []byte("none"), Key: []byte("none")}
-	in, err := generate.NewInput(cfg.ClusterName, madeUpEndpoint, strings.TrimPrefix(cfg.KubernetesVersion, "v"),
-		generate.WithVersionContract(contract), generate.WithSecretsBundle(&secrets.Bundle{
-			Clock:      secrets.NewClock(),
-			Cluster:    &secrets.Cluster{ID: "none", Secret: "none"},
-			Secrets:    &secrets.Secrets{BootstrapToken: "none.none", SecretboxEncryptionSecret: "none"},
-			TrustdInfo: &secrets.TrustdInfo{Token: "none"},
-			Certs: &secrets.Certs{Etcd: pair, K8s: pair, K8sAggregator: pair, OS: pair,
-				K8sServiceAccount: &x509.PEMEncodedKey{Key: []byte("none")}},
-		}))
+	in, err := generate.NewInput(cfg.ClusterName, of.Endpoint, strings.TrimPrefix(cfg.KubernetesVersion, "v"),
+		generate.WithVersionContract(contract), generate.WithSecretsBundle(of.Secrets))
 	if err != nil {
 		return m, err
 	}

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	machineconfig "github.com/siderolabs/talos/pkg/machinery/config"
+	machinery "github.com/siderolabs/talos/pkg/machinery/config"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -20,6 +20,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/cluster/checks"
 	"github.com/slipway-k8s/slipway/internal/cluster/etcdview"
+	"github.com/slipway-k8s/slipway/internal/cluster/machineconfig"
 	"github.com/slipway-k8s/slipway/internal/cluster/situation"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
 	"github.com/slipway-k8s/slipway/internal/ensure/apply"
@@ -32,17 +33,17 @@ type serverInPlace struct {
 	// run.
 	begun []*unstructured.Unstructured
 	// from are the fields that change, for each configuration that the server may run with.
-	from [][]changedField
+	from [][]machineconfig.Field
 	// fields are all of them.
-	fields []changedField
+	fields []machineconfig.Field
 }
 
 // changed is a machine configuration with the change; nil: it has it. others are fields in which it is none of those
 // that the server may run with: they were changed by other means.
-func (s serverInPlace) changed(live machineconfig.Provider) (text []byte, others []string, err error) {
+func (s serverInPlace) changed(live machinery.Provider) (text []byte, others []string, err error) {
 	has := false
 	for _, fields := range s.from {
-		made, differ, err := withFields(live, fields)
+		made, differ, err := machineconfig.WithFields(live, fields)
 		switch {
 		case err != nil || made != nil:
 			return made, nil, err
@@ -92,7 +93,7 @@ func (c *controlPlane) serversInPlace(ctx context.Context, tcp *unstructured.Uns
 			if err != nil {
 				return nil, nil, err
 			}
-			fields, err := changedFields(was, is)
+			fields, err := machineconfig.Differences(was, is)
 			if err != nil {
 				return nil, nil, err
 			}
@@ -282,7 +283,7 @@ func (c *controlPlane) changeServer(ctx context.Context, say flow.Say, s serverI
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
 	var changed, started time.Time // when the server was changed; when its kubelet had started before
-	restarts := slices.ContainsFunc(s.fields, func(f changedField) bool { return f.within(kubeletField) })
+	restarts := slices.ContainsFunc(s.fields, func(f machineconfig.Field) bool { return f.Within(machineconfig.KubeletField) })
 	w := wait.Wait{What: fmt.Sprintf("server %s to run with its new machine configuration", s.name()),
 		Within: c.serverTakes(), Changes: c.reader.Changes(watching),
 		Explain: c.observer.Obstacles(c.manager, situation.WatchedOf(c.cfg))}

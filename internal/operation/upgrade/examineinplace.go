@@ -31,7 +31,7 @@ func notInPlace(all []serverInPlace) (refused []string) {
 	for _, s := range all {
 		for _, f := range s.fields {
 			text := f.String() + " does not reach a running server without a reboot, or restarts an API server or etcd"
-			if !f.inPlace() && !slices.Contains(refused, text) {
+			if !f.InPlace() && !slices.Contains(refused, text) {
 				refused = append(refused, text)
 			}
 		}

@@ -5,8 +5,10 @@ import (
 	"strings"
 	"testing"
 
-	machineconfig "github.com/siderolabs/talos/pkg/machinery/config"
+	machinery "github.com/siderolabs/talos/pkg/machinery/config"
 	"github.com/siderolabs/talos/pkg/machinery/config/configloader"
+
+	"github.com/slipway-k8s/slipway/internal/cluster/machineconfig"
 )
 
 const (
@@ -15,7 +17,7 @@ const (
 		"endpoints:\n  - url: https://ADDRESS\n"
 )
 
-func configOf(t *testing.T, text string) machineconfig.Provider {
+func configOf(t *testing.T, text string) machinery.Provider {
 	t.Helper()
 	c, err := configloader.NewFromBytes([]byte(text))
 	if err != nil {
@@ -32,7 +34,7 @@ func withMirror(address string) string {
 func inPlaceFrom(t *testing.T, wanted string, may ...string) (s serverInPlace) {
 	t.Helper()
 	for _, one := range may {
-		fields, err := changedFields(configOf(t, one), configOf(t, wanted))
+		fields, err := machineconfig.Differences(configOf(t, one), configOf(t, wanted))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -84,7 +86,7 @@ func TestFieldsInPlace(t *testing.T) {
 			case tc.is == "" && text != nil:
 				t.Errorf("it gets %s", text)
 			case tc.is != "":
-				rest, err := changedFields(configOf(t, string(text)), configOf(t, tc.is))
+				rest, err := machineconfig.Differences(configOf(t, string(text)), configOf(t, tc.is))
 				if err != nil || len(rest) > 0 {
 					t.Errorf("it gets\n%s\nwhich differs in %v; %v", text, rest, err)
 				}
@@ -104,12 +106,12 @@ func TestFieldsNotInPlace(t *testing.T) {
 		"version: v1alpha1\nmachine: {}\ncluster:\n  etcd:\n    extraArgs:\n      a: b\n":    false,
 		before + "---\napiVersion: v1alpha1\nkind: WatchdogTimerConfig\ndevice: /dev/x\n":    false,
 	} {
-		fields, err := changedFields(configOf(t, before), configOf(t, text))
-		if err != nil || len(fields) != 1 || fields[0].inPlace() != want {
+		fields, err := machineconfig.Differences(configOf(t, before), configOf(t, text))
+		if err != nil || len(fields) != 1 || fields[0].InPlace() != want {
 			t.Errorf("%q: %v, want %v; %v", text, fields, want, err)
 		}
 	}
-	if (changedField{path: []string{"machine", "sysctlsOfMine"}}).inPlace() {
+	if (machineconfig.Field{Path: []string{"machine", "sysctlsOfMine"}}).InPlace() {
 		t.Error("a name that only begins with one that is known counts")
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/base/usage"
 	"github.com/slipway-k8s/slipway/internal/client/etcd"
 	"github.com/slipway-k8s/slipway/internal/cluster/backup"
+	"github.com/slipway-k8s/slipway/internal/operation/recovery/fromservers"
 	"github.com/slipway-k8s/slipway/internal/session"
 	"github.com/slipway-k8s/slipway/internal/state/backupfile"
 	"github.com/slipway-k8s/slipway/internal/state/statedir"
@@ -29,8 +30,15 @@ type Backups struct {
 	Cluster session.Cluster
 	Store   backup.Store
 	Hub     *session.Hub
+	// FromServers makes the Cluster API objects, which are lost, from the servers.
+	FromServers bool
 
 	seal backup.Seal
+}
+
+// collector reads everything that a backup holds but the snapshot of etcd.
+type collector interface {
+	Read(ctx context.Context, say flow.Say, version string) (*backup.CollectorSource, error)
 }
 
 // NewBackups reads the keys of the backups. plain leaves them unencrypted.
@@ -58,8 +66,12 @@ func (b Backups) Create(ctx context.Context) (saved backup.Stored, err error) {
 		return saved, err
 	}
 	var revision int64
+	var from collector = backup.NewCollector(at.Cfg.Config, at.Tools)
+	if b.FromServers {
+		from = fromservers.Collector{Cfg: at.Cfg.Config, Tools: at.Tools, Note: b.Hub.Note}
+	}
 	err = b.Hub.Task("backup", "everything that restores the cluster, in one file", func(say flow.Say) (err error) {
-		saved, revision, err = b.save(ctx, say, backup.NewCollector(at.Cfg.Config, at.Tools))
+		saved, revision, err = b.save(ctx, say, from)
 		return err
 	})
 	if err != nil {
@@ -78,8 +90,8 @@ func (b Backups) Create(ctx context.Context) (saved backup.Stored, err error) {
 	return saved, err
 }
 
-func (b Backups) save(ctx context.Context, say flow.Say, collector backup.Collector) (backup.Stored, int64, error) {
-	source, err := collector.Read(ctx, say, session.Version())
+func (b Backups) save(ctx context.Context, say flow.Say, from collector) (backup.Stored, int64, error) {
+	source, err := from.Read(ctx, say, session.Version())
 	if err != nil {
 		return backup.Stored{}, 0, err
 	}

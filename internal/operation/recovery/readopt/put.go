@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/slipway-k8s/slipway/config"
@@ -296,6 +297,11 @@ func (r inputs) unpause(ctx context.Context, say flow.Say, m steps.Management, d
 	objects = slices.DeleteFunc(objects, func(o *unstructured.Unstructured) bool {
 		return o.GetKind() == "Secret" && o.GetName() == config.TokenSecretName
 	})
+	if r.source.Contents.Header.FromServers {
+		if objects, err = completed(ctx, target, objects); err != nil {
+			return steps.Pivot{}, err
+		}
+	}
 	say("comparing every object with the backup")
 	wrong, err := apply.RepairCopies(ctx, say, target, objects)
 	if err != nil {
@@ -314,6 +320,35 @@ func (r inputs) unpause(ctx context.Context, say flow.Say, m steps.Management, d
 	}
 	say("unpausing cluster %s: from here on it is managed again", r.cfg.ClusterName)
 	return out, capi.SetPaused(ctx, r.cfg, target, false)
+}
+
+// completed are objects that were made from the servers with what the API server and the webhooks make of them: as they
+// would be if they were written once more. Nothing is written.
+func completed(ctx context.Context, target *kube.Cluster, objects []*unstructured.Unstructured) (
+	all []*unstructured.Unstructured, err error) {
+	for _, was := range objects {
+		is, err := apply.ReadCopied(ctx, target, was)
+		if err != nil {
+			return nil, err
+		}
+		if is == nil {
+			all = append(all, was)
+			continue
+		}
+		written := was.DeepCopy()
+		metadata := map[string]any{"labels": was.GetLabels(), "annotations": was.GetAnnotations()}
+		written.Object["metadata"] = metadata
+		patch, err := json.Marshal(written.Object)
+		if err != nil {
+			return nil, err
+		}
+		if err := target.Patch(ctx, is, client.RawPatch(types.MergePatchType, patch), client.DryRunAll); err != nil {
+			return nil, fmt.Errorf("compare %s with what it was made as: %w", kube.Describe(was), err)
+		}
+		is.SetOwnerReferences(was.GetOwnerReferences())
+		all = append(all, is)
+	}
+	return all, nil
 }
 
 // reconcile waits until the controllers have looked at everything, and verifies that they keep every server.

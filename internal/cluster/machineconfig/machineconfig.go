@@ -1,4 +1,5 @@
-package upgrade
+// Package machineconfig compares machine configurations of Talos field by field, and changes fields of one.
+package machineconfig
 
 import (
 	"bytes"
@@ -10,7 +11,7 @@ import (
 	"slices"
 	"strings"
 
-	machineconfig "github.com/siderolabs/talos/pkg/machinery/config"
+	"github.com/siderolabs/talos/pkg/machinery/config"
 	"github.com/siderolabs/talos/pkg/machinery/config/configloader"
 	"github.com/siderolabs/talos/pkg/machinery/config/encoder"
 	"go.yaml.in/yaml/v3"
@@ -33,8 +34,8 @@ func documentsInPlace() []string {
 		"RegistryTLSConfig", "ResolverConfig", "StaticHostConfig", "TimeSyncConfig", "TrustedRootsConfig"}
 }
 
-// kubeletField is the field whose change restarts the kubelet.
-const kubeletField = "machine.kubelet"
+// KubeletField is the field whose change restarts the kubelet.
+const KubeletField = "machine.kubelet"
 
 // document is one of the documents of a machine configuration.
 type document struct {
@@ -43,7 +44,7 @@ type document struct {
 }
 
 // documentsOf are the documents of a machine configuration, in their order.
-func documentsOf(c machineconfig.Provider) (all []document, err error) {
+func documentsOf(c config.Provider) (all []document, err error) {
 	text, err := c.EncodeBytes(encoder.WithComments(encoder.CommentsDisabled))
 	if err != nil {
 		return nil, fmt.Errorf("write the machine configuration: %w", err)
@@ -70,42 +71,42 @@ func find(all []document, id string) map[string]any {
 	return nil
 }
 
-// changedField is a field that differs between two machine configurations.
-type changedField struct {
-	document string   // document.id
-	path     []string // in it; empty: the whole document
-	was, is  any      // nil: it has none
+// Field is a field that differs between two machine configurations.
+type Field struct {
+	Document string   // its kind and name; empty: the one with machine and cluster
+	Path     []string // in it; empty: the whole document
+	Was, Is  any      // nil: it has none
 }
 
 // String is "machine.sysctls.vm.max_map_count", or "RegistryMirrorConfig ghcr.io: endpoints".
-func (f changedField) String() string {
-	path := strings.Join(f.path, ".")
+func (f Field) String() string {
+	path := strings.Join(f.Path, ".")
 	switch {
-	case f.document == "":
+	case f.Document == "":
 		return path
 	case path == "":
-		return "document " + f.document
+		return "document " + f.Document
 	}
-	return f.document + ": " + path
+	return f.Document + ": " + path
 }
 
-// inPlace tells whether Talos brings the field to a running server.
-func (f changedField) inPlace() bool {
-	if f.document != "" {
-		kind, _, _ := strings.Cut(f.document, " ")
+// InPlace tells whether Talos brings the field to a running server.
+func (f Field) InPlace() bool {
+	if f.Document != "" {
+		kind, _, _ := strings.Cut(f.Document, " ")
 		return slices.Contains(documentsInPlace(), kind)
 	}
-	return slices.ContainsFunc(fieldsInPlace(), f.within)
+	return slices.ContainsFunc(fieldsInPlace(), f.Within)
 }
 
-// within tells whether the field is another one of machine or cluster, or a part of it.
-func (f changedField) within(field string) bool {
+// Within tells whether the field is another one of machine or cluster, or a part of it.
+func (f Field) Within(field string) bool {
 	path := strings.Split(field, ".")
-	return f.document == "" && len(f.path) >= len(path) && slices.Equal(f.path[:len(path)], path)
+	return f.Document == "" && len(f.Path) >= len(path) && slices.Equal(f.Path[:len(path)], path)
 }
 
-// changedFields are the fields that differ between two machine configurations. A list is one field.
-func changedFields(was, is machineconfig.Provider) (all []changedField, err error) {
+// Differences are the fields that differ between two machine configurations. A list is one field.
+func Differences(was, is config.Provider) (all []Field, err error) {
 	before, err := documentsOf(was)
 	if err != nil {
 		return nil, err
@@ -118,26 +119,26 @@ func changedFields(was, is machineconfig.Provider) (all []changedField, err erro
 		if content := find(after, d.id); content != nil {
 			all = append(all, differing(d.id, nil, d.content, content)...)
 		} else {
-			all = append(all, changedField{document: d.id, was: d.content})
+			all = append(all, Field{Document: d.id, Was: d.content})
 		}
 	}
 	for _, d := range after {
 		if find(before, d.id) == nil {
-			all = append(all, changedField{document: d.id, is: d.content})
+			all = append(all, Field{Document: d.id, Is: d.content})
 		}
 	}
 	return all, nil
 }
 
 // differing are the fields below a path in which two values differ. A map that is missing is an empty one.
-func differing(document string, path []string, was, is any) (all []changedField) {
+func differing(document string, path []string, was, is any) (all []Field) {
 	before, wasMap := was.(map[string]any)
 	after, isMap := is.(map[string]any)
 	if (!wasMap && was != nil) || (!isMap && is != nil) || !wasMap && !isMap {
 		if reflect.DeepEqual(was, is) {
 			return nil
 		}
-		return []changedField{{document: document, path: path, was: was, is: is}}
+		return []Field{{Document: document, Path: path, Was: was, Is: is}}
 	}
 	keys := slices.Collect(maps.Keys(before))
 	for key := range after {
@@ -152,35 +153,35 @@ func differing(document string, path []string, was, is any) (all []changedField)
 	return all
 }
 
-// withFields is a machine configuration with the changed fields; nil: it has them. others are fields that have neither
+// WithFields is a machine configuration with the changed fields; nil: it has them. others are fields that have neither
 // the value before the change nor the one after it: they are not the configuration's to change.
-func withFields(live machineconfig.Provider, fields []changedField) (text []byte, others []string, err error) {
+func WithFields(live config.Provider, fields []Field) (text []byte, others []string, err error) {
 	all, err := documentsOf(live)
 	if err != nil {
 		return nil, nil, err
 	}
 	changed := false
 	for _, f := range fields {
-		at := slices.IndexFunc(all, func(d document) bool { return d.id == f.document })
+		at := slices.IndexFunc(all, func(d document) bool { return d.id == f.Document })
 		var has any
 		if at >= 0 {
-			has = valueAt(all[at].content, f.path)
+			has = valueAt(all[at].content, f.Path)
 		}
 		switch {
-		case same(has, f.is):
+		case same(has, f.Is):
 			continue
-		case !same(has, f.was) || at < 0 && len(f.path) > 0 && f.document != "":
+		case !same(has, f.Was) || at < 0 && len(f.Path) > 0 && f.Document != "":
 			others = append(others, f.String())
 			continue
 		}
 		changed = true
-		switch content, _ := f.is.(map[string]any); {
-		case len(f.path) > 0 && at >= 0:
-			setAt(all[at].content, f.path, f.is)
-		case f.is == nil:
+		switch content, _ := f.Is.(map[string]any); {
+		case len(f.Path) > 0 && at >= 0:
+			setAt(all[at].content, f.Path, f.Is)
+		case f.Is == nil:
 			all = slices.Delete(all, at, at+1)
 		default:
-			all = append(all, document{f.document, content})
+			all = append(all, document{f.Document, content})
 		}
 	}
 	if len(others) > 0 || !changed {
@@ -235,4 +236,48 @@ func setAt(content map[string]any, path []string, v any) {
 		return
 	}
 	content[path[len(path)-1]] = v
+}
+
+// Patches are strategic patches that give a machine configuration the fields. Lists are merged by Talos's own rules, so
+// that what they result in is to be compared again.
+func Patches(fields []Field) (texts []string, err error) {
+	patches := map[string]map[string]any{}
+	for _, f := range fields {
+		patch := patches[f.Document]
+		if patch == nil {
+			patch = identityOf(f.Document)
+			patches[f.Document] = patch
+		}
+		value := f.Is
+		if value == nil {
+			value = map[string]any{"$patch": "delete"}
+		}
+		if len(f.Path) > 0 {
+			setAt(patch, f.Path, value)
+			continue
+		}
+		content, _ := value.(map[string]any)
+		maps.Copy(patch, content)
+	}
+	for _, id := range slices.Sorted(maps.Keys(patches)) {
+		text, err := yaml.Marshal(patches[id])
+		if err != nil {
+			return nil, fmt.Errorf("write a patch of the machine configuration: %w", err)
+		}
+		texts = append(texts, string(text))
+	}
+	return texts, nil
+}
+
+// identityOf are the fields by which Talos finds the document that a patch is for.
+func identityOf(document string) map[string]any {
+	if document == "" {
+		return map[string]any{}
+	}
+	kind, name, named := strings.Cut(document, " ")
+	fields := map[string]any{"apiVersion": "v1alpha1", "kind": kind}
+	if named {
+		fields["name"] = name
+	}
+	return fields
 }

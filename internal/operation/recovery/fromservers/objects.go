@@ -1,0 +1,266 @@
+package fromservers
+
+import (
+	"cmp"
+	"encoding/base64"
+	"fmt"
+	"time"
+
+	"github.com/siderolabs/crypto/x509"
+	"go.yaml.in/yaml/v3"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
+
+	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/internal/cluster/backup"
+	"github.com/slipway-k8s/slipway/internal/cluster/capi"
+	"github.com/slipway-k8s/slipway/internal/cluster/render"
+	"github.com/slipway-k8s/slipway/internal/operation/recovery"
+)
+
+// making are objects in the making.
+type making struct {
+	*survey
+	cfg      config.Config
+	files    render.Sources
+	vars     render.Variables
+	made     backup.Made
+	cluster  *unstructured.Unstructured
+	tcp      *unstructured.Unstructured
+	template *unstructured.Unstructured // of the control plane's servers
+}
+
+// objects are the manifests' objects, with a Machine for each control plane server, and the Secrets that no controller
+// creates again with what the cluster has in them.
+func (s *survey) objects(cfg config.Config, note func(string, ...any)) (backup.Made, error) {
+	m := &making{survey: s, cfg: cfg, made: backup.Made{Talos: s.talos}}
+	if err := m.render(); err != nil {
+		return m.made, err
+	}
+	if err := m.keepMachineConfig(configured{m.tcp, controlPlaneSpec, cfg}, s.servers, note); err != nil {
+		return m.made, err
+	}
+	labels := map[string]string{capi.ClusterNameLabel: m.cfg.ClusterName, capi.ControlPlaneLabel: ""}
+	spec, _, _ := unstructured.NestedMap(m.tcp.Object, controlPlaneSpec...)
+	for _, one := range s.servers {
+		m.addMachine(one, likeness{owner: m.tcp, labels: labels, template: m.template, config: spec,
+			version: cfg.KubernetesVersion})
+		if one.config != nil {
+			m.made.Members = append(m.made.Members, backup.EtcdSource{Name: one.Name, Route: one.route})
+		}
+	}
+	if err := m.addPools(note); err != nil {
+		return m.made, err
+	}
+	return m.made, m.addSecrets()
+}
+
+// controlPlaneSpec is where a TalosControlPlane has the TalosConfigSpec of its servers.
+var controlPlaneSpec = []string{"spec", "controlPlaneConfig", "controlplane"}
+
+// render makes the objects of the manifests. The template keeps the name that the newest server's begins with, where
+// its content is the manifests'.
+func (m *making) render() error {
+	sources, err := m.sources(m.cfg)
+	if err != nil {
+		return err
+	}
+	v, err := m.variables(m.cfg, sources)
+	if err != nil {
+		return err
+	}
+	m.files, m.vars = sources, v
+	r, err := render.Manifests(m.cfg, sources, v)
+	if err != nil {
+		return err
+	}
+	for _, o := range r.Now {
+		o.SetUID(newUID())
+		switch kind, name := o.GroupVersionKind(), o.GetName(); {
+		case kind == capi.ClusterKind && name == m.cfg.ClusterName:
+			m.cluster = o
+		case kind == capi.TalosControlPlaneKind && name == m.cfg.ControlPlaneName():
+			m.tcp = o
+		case kind == capi.MachineTemplateKind && name == r.Template:
+			m.template = o
+		}
+	}
+	for what, o := range map[string]*unstructured.Unstructured{"Cluster " + m.cfg.ClusterName: m.cluster,
+		"TalosControlPlane " + m.cfg.ControlPlaneName(): m.tcp, "HCloudMachineTemplate for its servers": m.template} {
+		if o == nil {
+			return fmt.Errorf("%s has no %s", sources.Cluster.Name, what)
+		}
+	}
+	for _, o := range r.Now {
+		if o != m.cluster {
+			own(o, m.cluster, false)
+			label(o, capi.ClusterNameLabel, m.cfg.ClusterName)
+		}
+		switch {
+		case o == m.tcp:
+			o.Object["status"] = bootstrapped()
+		case o.GroupVersionKind() == capi.HetznerClusterKind:
+			if err := m.completeCluster(o); err != nil {
+				return err
+			}
+		}
+		m.made.Objects = append(m.made.Objects, *o)
+	}
+	return nil
+}
+
+// completeCluster writes what the controllers have found out: the endpoint, and the load balancer's address.
+func (m *making) completeCluster(infrastructure *unstructured.Unstructured) error {
+	endpoint, _, err := unstructured.NestedMap(infrastructure.Object, "spec", "controlPlaneEndpoint")
+	if err != nil {
+		return err
+	}
+	if err := unstructured.SetNestedMap(m.cluster.Object, endpoint, "spec", "controlPlaneEndpoint"); err != nil {
+		return err
+	}
+	if m.balancer == nil {
+		return nil
+	}
+	return unstructured.SetNestedField(infrastructure.Object, m.balancer.IPv4, "status", "controlPlaneLoadBalancer",
+		"ipv4")
+}
+
+// bootstrapped is what the control plane provider says once it has bootstrapped etcd.
+func bootstrapped() map[string]any {
+	return map[string]any{"bootstrapped": true, "conditions": []any{map[string]any{"type": recovery.BootstrappedCondition,
+		"status": "True", "lastTransitionTime": time.Now().UTC().Format(time.RFC3339)}}}
+}
+
+// likeness is what the Machines of one owner have in common.
+type likeness struct {
+	owner    *unstructured.Unstructured // the TalosControlPlane, or a MachineSet
+	labels   map[string]string
+	template *unstructured.Unstructured // HCloudMachineTemplate
+	config   map[string]any             // TalosConfigSpec
+	from     *unstructured.Unstructured // TalosConfigTemplate; nil: the TalosControlPlane has the TalosConfigSpec
+	version  string                     // of Kubernetes
+}
+
+// addMachine makes the objects that Cluster API has for a server. They name today's template and configuration, so that
+// the server is not replaced.
+func (m *making) addMachine(s server, like likeness) {
+	name := s.Name
+	if s.node != nil {
+		name = cmp.Or(s.node.Annotations[machineAnnotation], name)
+	}
+	machine := m.object(capi.MachineKind, name)
+	machine.SetLabels(like.labels)
+	own(machine, like.owner, true)
+
+	configuration := m.object(capi.TalosConfigKind, name)
+	configuration.Object["spec"] = like.config
+	own(configuration, machine, true)
+	infrastructure := m.object(capi.HCloudMachineKind, s.Name)
+	infrastructure.SetLabels(like.labels)
+	clonedFrom(infrastructure, like.template)
+	spec, _, _ := unstructured.NestedMap(like.template.Object, "spec", "template", "spec")
+	spec["providerID"], spec["type"] = s.ProviderID(), s.Type
+	infrastructure.Object["spec"] = spec
+	own(infrastructure, machine, true)
+	if like.from == nil {
+		own(configuration, like.owner, false)
+		own(infrastructure, like.owner, false)
+	} else {
+		configuration.SetLabels(like.labels)
+		clonedFrom(configuration, like.from)
+	}
+
+	data := name + bootstrapDataSuffix
+	machine.Object["spec"] = map[string]any{
+		"clusterName": m.cfg.ClusterName, "version": like.version, "failureDomain": s.Location,
+		"providerID": s.ProviderID(), "infrastructureRef": refer(infrastructure),
+		"bootstrap": map[string]any{"configRef": refer(configuration), "dataSecretName": data},
+	}
+	m.made.Objects = append(m.made.Objects, *machine, *configuration, *infrastructure)
+	if s.config == nil {
+		return
+	}
+	if text, err := s.config.Bytes(); err == nil {
+		m.addSecret(data, configuration, map[string][]byte{capi.BootstrapDataKey: text})
+	}
+}
+
+// clonedFrom names the template that an object was made from, as Cluster API does.
+func clonedFrom(o, template *unstructured.Unstructured) {
+	o.SetAnnotations(map[string]string{capi.ClonedFromAnnotation: template.GetName(),
+		capi.ClonedFromKindAnnotation: template.GroupVersionKind().GroupKind().String()})
+}
+
+// bootstrapDataSuffix ends the name of the Secret with the machine configuration of a Machine (CABPT v0.6,
+// controllers/secrets.go, writeBootstrapData).
+const bootstrapDataSuffix = "-bootstrap-data"
+
+// addSecrets makes the Secrets that CABPT creates for a cluster (v0.6, controllers/secrets.go) with the cluster's own
+// keys in them.
+func (m *making) addSecrets() error {
+	bundle, err := yaml.Marshal(m.bundle)
+	if err != nil {
+		return fmt.Errorf("write the keys of the cluster: %w", err)
+	}
+	authority := m.bundle.Certs.K8s
+	if !whole(authority) || !whole(m.bundle.Certs.Etcd) || !whole(m.bundle.Certs.OS) {
+		return fmt.Errorf("the machine configuration of server %s does not have all authorities of the cluster, with "+
+			"their keys", m.newest().Name)
+	}
+	name := m.cfg.ClusterName
+	m.addSecret(name+backup.TalosSecretSuffix, m.cluster, map[string][]byte{"bundle": bundle})
+	m.addSecret(name+"-ca", m.cluster, map[string][]byte{"tls.crt": authority.Crt, "tls.key": authority.Key})
+	m.addSecret(name+"-talosconfig", m.cluster, map[string][]byte{"talosconfig": m.talosconfig})
+	return nil
+}
+
+func whole(pair *x509.PEMEncodedCertificateAndKey) bool {
+	return pair != nil && len(pair.Crt) > 0 && len(pair.Key) > 0
+}
+
+func (m *making) addSecret(name string, owner *unstructured.Unstructured, data map[string][]byte) {
+	o := m.object(corev1.SchemeGroupVersion.WithKind("Secret"), name)
+	label(o, capi.ClusterNameLabel, m.cfg.ClusterName)
+	own(o, owner, true)
+	encoded := map[string]any{}
+	for key, value := range data {
+		encoded[key] = base64.StdEncoding.EncodeToString(value)
+	}
+	o.Object["data"], o.Object["type"] = encoded, "Opaque"
+	m.made.Secrets = append(m.made.Secrets, *o)
+}
+
+func (m *making) object(kind schema.GroupVersionKind, name string) *unstructured.Unstructured {
+	o := &unstructured.Unstructured{Object: map[string]any{}}
+	o.SetGroupVersionKind(kind)
+	o.SetNamespace(m.cfg.Namespace)
+	o.SetName(name)
+	o.SetUID(newUID())
+	return o
+}
+
+// own makes an object one of another's.
+func own(o, owner *unstructured.Unstructured, controls bool) {
+	r := metav1.OwnerReference{APIVersion: owner.GetAPIVersion(), Kind: owner.GetKind(), Name: owner.GetName(),
+		UID: owner.GetUID()}
+	if controls {
+		r = *metav1.NewControllerRef(owner, owner.GroupVersionKind())
+	}
+	o.SetOwnerReferences(append(o.GetOwnerReferences(), r))
+}
+
+func refer(o *unstructured.Unstructured) map[string]any {
+	return map[string]any{"apiVersion": o.GetAPIVersion(), "kind": o.GetKind(), "name": o.GetName(),
+		"namespace": o.GetNamespace()}
+}
+
+func label(o *unstructured.Unstructured, name, value string) {
+	o.SetLabels(with(o.GetLabels(), map[string]string{name: value}))
+}
+
+// newUID identifies an object among those of the backup: an API server gives it another one.
+func newUID() types.UID { return uuid.NewUUID() }
