@@ -238,35 +238,44 @@ func setAt(content map[string]any, path []string, v any) {
 	content[path[len(path)-1]] = v
 }
 
-// Patches are strategic patches that give a machine configuration the fields. Lists are merged by Talos's own rules, so
-// that what they result in is to be compared again.
+// Patches are strategic patches that give a machine configuration the fields. Talos merges some lists and appends to
+// others, so a list is deleted first.
 func Patches(fields []Field) (texts []string, err error) {
-	patches := map[string]map[string]any{}
+	deletes, sets := patchesOf{}, patchesOf{}
 	for _, f := range fields {
-		patch := patches[f.Document]
-		if patch == nil {
-			patch = identityOf(f.Document)
-			patches[f.Document] = patch
+		if list, is := f.Is.([]any); is || empty(f.Is) {
+			deletes.set(f, map[string]any{"$patch": "delete"})
+			if len(list) == 0 {
+				continue
+			}
 		}
-		value := f.Is
-		if value == nil {
-			value = map[string]any{"$patch": "delete"}
-		}
-		if len(f.Path) > 0 {
-			setAt(patch, f.Path, value)
-			continue
-		}
-		content, _ := value.(map[string]any)
-		maps.Copy(patch, content)
+		sets.set(f, f.Is)
 	}
-	for _, id := range slices.Sorted(maps.Keys(patches)) {
-		text, err := yaml.Marshal(patches[id])
-		if err != nil {
-			return nil, fmt.Errorf("write a patch of the machine configuration: %w", err)
+	for _, patches := range []patchesOf{deletes, sets} {
+		for _, id := range slices.Sorted(maps.Keys(patches)) {
+			text, err := yaml.Marshal(patches[id])
+			if err != nil {
+				return nil, fmt.Errorf("write a patch of the machine configuration: %w", err)
+			}
+			texts = append(texts, string(text))
 		}
-		texts = append(texts, string(text))
 	}
 	return texts, nil
+}
+
+// patchesOf are patches by the document that each is for.
+type patchesOf map[string]map[string]any
+
+func (p patchesOf) set(f Field, value any) {
+	if p[f.Document] == nil {
+		p[f.Document] = identityOf(f.Document)
+	}
+	if len(f.Path) > 0 {
+		setAt(p[f.Document], f.Path, value)
+		return
+	}
+	content, _ := value.(map[string]any)
+	maps.Copy(p[f.Document], content)
 }
 
 // identityOf are the fields by which Talos finds the document that a patch is for.

@@ -125,6 +125,12 @@ func (s *survey) lookAtHetzner(ctx context.Context, cfg config.Config, tools pla
 		return fmt.Errorf("no control plane server of cluster %s exists at Hetzner (label caph-cluster-%s): there is "+
 			"nothing to make a backup from", name, name)
 	}
+	if !slices.ContainsFunc(s.servers, func(one server) bool {
+		return one.node != nil && one.node.Spec.ProviderID == one.ProviderID()
+	}) {
+		return usage.Errorf("no control plane server of cluster %s (%s) is a node of the cluster that %s leads to: that is "+
+			"another cluster's", name, hetzner.ServerNames(servers), tools.Files.Path(platform.Kubeconfig))
+	}
 	for _, all := range [][]server{s.servers, s.workers} {
 		slices.SortFunc(all, func(a, b server) int { return cmp.Compare(a.ID, b.ID) })
 	}

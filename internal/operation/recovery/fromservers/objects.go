@@ -47,7 +47,7 @@ func (s *survey) objects(cfg config.Config, note func(string, ...any)) (backup.M
 	labels := map[string]string{capi.ClusterNameLabel: m.cfg.ClusterName, capi.ControlPlaneLabel: ""}
 	spec, _, _ := unstructured.NestedMap(m.tcp.Object, controlPlaneSpec...)
 	for _, one := range s.servers {
-		m.addMachine(one, likeness{owner: m.tcp, labels: labels, template: m.template, config: spec,
+		m.addMachine(one, machineSpec{owner: m.tcp, labels: labels, template: m.template, config: spec,
 			version: cfg.KubernetesVersion})
 		if one.config != nil {
 			m.made.Members = append(m.made.Members, backup.EtcdSource{Name: one.Name, Route: one.route})
@@ -135,8 +135,8 @@ func bootstrapped() map[string]any {
 		"status": "True", "lastTransitionTime": time.Now().UTC().Format(time.RFC3339)}}}
 }
 
-// likeness is what the Machines of one owner have in common.
-type likeness struct {
+// machineSpec is what the Machines of one owner have in common.
+type machineSpec struct {
 	owner    *unstructured.Unstructured // the TalosControlPlane, or a MachineSet
 	labels   map[string]string
 	template *unstructured.Unstructured // HCloudMachineTemplate
@@ -147,36 +147,36 @@ type likeness struct {
 
 // addMachine makes the objects that Cluster API has for a server. They name today's template and configuration, so that
 // the server is not replaced.
-func (m *making) addMachine(s server, like likeness) {
+func (m *making) addMachine(s server, of machineSpec) {
 	name := s.Name
 	if s.node != nil {
 		name = cmp.Or(s.node.Annotations[machineAnnotation], name)
 	}
 	machine := m.object(capi.MachineKind, name)
-	machine.SetLabels(like.labels)
-	own(machine, like.owner, true)
+	machine.SetLabels(of.labels)
+	own(machine, of.owner, true)
 
 	configuration := m.object(capi.TalosConfigKind, name)
-	configuration.Object["spec"] = like.config
+	configuration.Object["spec"] = of.config
 	own(configuration, machine, true)
 	infrastructure := m.object(capi.HCloudMachineKind, s.Name)
-	infrastructure.SetLabels(like.labels)
-	clonedFrom(infrastructure, like.template)
-	spec, _, _ := unstructured.NestedMap(like.template.Object, "spec", "template", "spec")
+	infrastructure.SetLabels(of.labels)
+	clonedFrom(infrastructure, of.template)
+	spec, _, _ := unstructured.NestedMap(of.template.Object, "spec", "template", "spec")
 	spec["providerID"], spec["type"] = s.ProviderID(), s.Type
 	infrastructure.Object["spec"] = spec
 	own(infrastructure, machine, true)
-	if like.from == nil {
-		own(configuration, like.owner, false)
-		own(infrastructure, like.owner, false)
+	if of.from == nil {
+		own(configuration, of.owner, false)
+		own(infrastructure, of.owner, false)
 	} else {
-		configuration.SetLabels(like.labels)
-		clonedFrom(configuration, like.from)
+		configuration.SetLabels(of.labels)
+		clonedFrom(configuration, of.from)
 	}
 
 	data := name + bootstrapDataSuffix
 	machine.Object["spec"] = map[string]any{
-		"clusterName": m.cfg.ClusterName, "version": like.version, "failureDomain": s.Location,
+		"clusterName": m.cfg.ClusterName, "version": of.version, "failureDomain": s.Location,
 		"providerID": s.ProviderID(), "infrastructureRef": refer(infrastructure),
 		"bootstrap": map[string]any{"configRef": refer(configuration), "dataSecretName": data},
 	}

@@ -139,10 +139,10 @@ func (m *making) addPool(objects []*unstructured.Unstructured, g config.PoolGrou
 	if err != nil {
 		return err
 	}
-	like := likeness{owner: set, labels: labels, template: p.template, config: spec, from: p.config,
+	of := machineSpec{owner: set, labels: labels, template: p.template, config: spec, from: p.config,
 		version: capi.Text(p.deployment, "spec", "template", "spec", "version")}
 	for _, one := range servers {
-		m.addMachine(one, like)
+		m.addMachine(one, of)
 	}
 	return nil
 }
