@@ -70,7 +70,7 @@ func newMade(t *testing.T, cfg config.Config, patches ...string) *made {
 		if o.GroupVersionKind() == capi.TalosControlPlaneKind {
 			live := m.configOf(cfg, o, patches...)
 			for i := range 3 {
-				m.survey.servers = append(m.survey.servers, m.server(int64(100+i), fmt.Sprintf("k8s-control-plane-380b1-%d", i), live))
+				m.survey.servers = append(m.survey.servers, m.server(int64(100+i), fmt.Sprintf("k8s-control-plane-mine-%d", i), live))
 			}
 		}
 	}
@@ -148,6 +148,10 @@ func TestObjects(t *testing.T) {
 	machines := source.Machines()
 	if len(machines) != 3 || source.Replicas() != 3 || !source.KeepsAddress() {
 		t.Fatalf("machines %v of %d, keeps its address: %v", machines, source.Replicas(), source.KeepsAddress())
+	}
+	template := capi.Text(source.ControlPlane(), "spec", "infrastructureTemplate", "name")
+	if template != "k8s-control-plane-mine" || source.Object("HCloudMachineTemplate", template) == nil {
+		t.Errorf("the servers were made from another template than %s", template)
 	}
 	if ip, host := source.Endpoint(); ip != address || host != address {
 		t.Errorf("it is at %s, %s", ip, host)
@@ -234,7 +238,7 @@ func TestServersThatDiffer(t *testing.T) {
 	m.survey.servers[1].config, m.survey.servers[1].err = nil, errors.New("it is off")
 	_, source := m.backup()
 	said := strings.Join(m.notes, "\n")
-	for _, want := range []string{"-0 differs from k8s-control-plane-380b1-2 in", "machine.sysctls.a.b", "it is off"} {
+	for _, want := range []string{"-0 differs from k8s-control-plane-mine-2 in", "machine.sysctls.a.b", "it is off"} {
 		if !strings.Contains(said, want) {
 			t.Errorf("it does not say %q: %s", want, said)
 		}

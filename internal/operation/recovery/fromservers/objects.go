@@ -79,6 +79,16 @@ func (m *making) render() error {
 		return err
 	}
 	for _, o := range r.Now {
+		if o.GroupVersionKind() == capi.MachineTemplateKind && o.GetName() == r.Template {
+			place := render.PlacementOf(nil, nil, o)
+			place.Template = withoutSuffix(m.newest().Name)
+			m.vars = v.Placed(render.Placement{Template: place.Template, TemplateHash: place.TemplateHash})
+		}
+	}
+	if r, err = render.Manifests(m.cfg, sources, m.vars); err != nil {
+		return err
+	}
+	for _, o := range r.Now {
 		o.SetUID(newUID())
 		switch kind, name := o.GroupVersionKind(), o.GetName(); {
 		case kind == capi.ClusterKind && name == m.cfg.ClusterName:
