@@ -240,6 +240,23 @@ func TestADiagnosisComposesItsCommands(t *testing.T) {
 	}
 }
 
+// Where the objects are lost, and no backup is named, it says that the servers have what makes one.
+func TestADiagnosisWithoutABackup(t *testing.T) {
+	f := facts{
+		cluster: "k8s", now: time.Now(), servers: []hetzner.Server{{Name: recoverytest.Cp0}},
+		nodes:  []etcdview.Node{{Server: recoverytest.Cp0, Data: true}},
+		leader: []string{recoverytest.Cp0}, api: "https://127.0.0.1", uid: "living", beside: besideNone,
+	}
+	d := f.judge()
+	if d.Disaster != ManagementLost || !strings.Contains(strings.Join(d.First, "\n"), "backup --from-servers") {
+		t.Errorf("%+v", d)
+	}
+	f.source = backupOf("living", time.Now())
+	if d := f.judge(); d.Disaster != ManagementLost || len(d.First) > 0 {
+		t.Errorf("with a backup: %+v", d)
+	}
+}
+
 // Servers that boot are told as such by a diagnosis.
 func TestADiagnosisTellsServersThatBoot(t *testing.T) {
 	f := facts{cluster: "k8s", now: time.Now(), servers: []hetzner.Server{{Name: recoverytest.Cp0}}, beside: besideNone,

@@ -282,7 +282,8 @@ func (f *facts) aliveButFor(d *Diagnosis) {
 		f.lostManagement(d, "the cluster works, and no cluster manages it: neither it nor a management cluster holds its "+
 			"Cluster object")
 		if f.source == nil {
-			d.First = append(d.First, "where there is no backup: backup --from-servers makes one of the servers that run")
+			d.First = append(d.First, "where there is no backup, make one from the servers: "+
+				f.tools.Command("backup", "--from-servers"))
 		}
 	}
 }
