@@ -173,6 +173,16 @@ type BackupResult struct {
 // Backup makes one backup of a cluster, in the place and with the keys that its configuration names (config.Config:
 // BackupTo, BackupRecipients), and deletes backups beyond BackupKeep. It takes no lock and changes nothing else.
 func Backup(ctx context.Context, cfg config.Config, o Options) (r BackupResult, err error) {
+	return backUp(ctx, cfg, o, false)
+}
+
+// BackupFromServers is Backup for a cluster whose Cluster API objects are lost, and of which there is no backup: they
+// are made from its servers, for Readopt. The state folder has to have an administrator's kubeconfig and talosconfig.
+func BackupFromServers(ctx context.Context, cfg config.Config, o Options) (BackupResult, error) {
+	return backUp(ctx, cfg, o, true)
+}
+
+func backUp(ctx context.Context, cfg config.Config, o Options, fromServers bool) (r BackupResult, err error) {
 	k, err := cluster(cfg, o)
 	if err != nil {
 		return r, err
@@ -183,6 +193,7 @@ func Backup(ctx context.Context, cfg config.Config, o Options) (r BackupResult, 
 	if err != nil {
 		return r, err
 	}
+	b.FromServers = fromServers
 	saved, err := b.Create(ctx)
 	return BackupResult{Place: b.Store.String(), Name: saved.Name, Bytes: saved.Size}, err
 }

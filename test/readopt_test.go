@@ -185,17 +185,33 @@ func (l *lostCluster) readoptsWorkers(t *testing.T) {
 		t.Fatalf("readopt, with workers: exit %d\n%s", o.exit, o.end())
 	}
 	l.sameServers(t, before)
-	for _, o := range must(capi.ReadInventory(t.Context(), l.cluster(t), "default"))(t).All() {
-		switch o.GetKind() {
-		case "TalosConfigTemplate":
-			if text := fmt.Sprint(o.Object["spec"]); !strings.Contains(text, "vm.swappiness") {
-				t.Errorf("a new worker would not get what the others have: %s", text)
-			}
-		case "MachineDeployment":
-			if n := capi.Number(&o, "status", "readyReplicas"); n != 2 {
-				t.Errorf("%d of 2 workers are ready for Cluster API", n)
+	eventually(t, "the workers are Cluster API's again", time.Minute, func(ctx context.Context) string {
+		inventory, err := capi.ReadInventory(ctx, l.cluster(t), "default")
+		if err != nil {
+			return err.Error()
+		}
+		for _, o := range inventory.All() {
+			switch n := capi.Number(&o, "status", "readyReplicas"); {
+			case o.GetKind() == "TalosConfigTemplate" && !strings.Contains(fmt.Sprint(o.Object["spec"]), "vm.swappiness"):
+				t.Fatalf("a new worker would not get what the others have: %v", o.Object["spec"])
+			case o.GetKind() == "MachineDeployment" && n != 2:
+				return fmt.Sprintf("%d of 2 workers are ready", n)
 			}
 		}
+		return ""
+	})
+	l.sameServers(t, before)
+	l.isDescribed(t)
+}
+
+// isDescribed requires that adopt finds the cluster by the state folder alone.
+func (l *lostCluster) isDescribed(t *testing.T) {
+	t.Helper()
+	empty := *l.command
+	empty.dir = t.TempDir()
+	said, err := empty.exec(t.Context(), "adopt", "--dry-run", "--lab")
+	if err != nil || !strings.Contains(said, "cluster k8s: it manages itself") {
+		t.Errorf("adopt --dry-run: %v\n%s", err, said)
 	}
 }
 

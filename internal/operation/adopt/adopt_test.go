@@ -108,4 +108,9 @@ func TestConfigurationText(t *testing.T) {
 			t.Errorf("it has what the cluster does not tell:\n%s", text)
 		}
 	}
+	// The state folder leads to a management cluster that Slipway has created.
+	given.ManagementKubeconfig, cfg.ManagementKubeconfig = "", ""
+	if text, err := configurationText(cfg, given, false); err != nil || strings.Contains(string(text), "management") {
+		t.Errorf("%v\n%s", err, text)
+	}
 }

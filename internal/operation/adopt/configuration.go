@@ -25,7 +25,7 @@ func configurationText(cfg, given config.Config, managesItself bool) ([]byte, er
 	text.WriteString("# Written by \"bootstrap adopt\" from the live cluster. docs/reference.md lists what else can be set.\n")
 	for _, v := range config.Variables() {
 		value := v.Get(cfg)
-		manager := v.Name == "MANAGEMENT_KUBECONFIG" && !managesItself
+		manager := v.Name == "MANAGEMENT_KUBECONFIG" && !managesItself && value != ""
 		if !pinned(v.Name) && !manager && value == v.Get(given) {
 			continue
 		}

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/base/usage"
+	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
 	"github.com/slipway-k8s/slipway/internal/ensure/claims"
@@ -30,15 +32,7 @@ func DescribeCluster(ctx context.Context, k session.Cluster) (*adopt.Description
 		return nil, err
 	}
 	at.Tools = at.Tools.WithDefaults()
-	if !at.Tools.ManagementGiven() {
-		return nil, usage.Errorf("adopt needs the kubeconfig of the cluster that has the Cluster API objects: name it in " +
-			"MANAGEMENT_KUBECONFIG; after a pivot it is the cluster's own, and for a kind cluster \"kind get kubeconfig\" prints it")
-	}
-	data, err := at.Tools.Existing(ctx, at.Cfg.ManagementName())
-	if err != nil {
-		return nil, err
-	}
-	manager, err := connect.Management(at.Tools, data)
+	manager, err := managerOf(ctx, at)
 	if err != nil {
 		return nil, err
 	}
@@ -59,6 +53,25 @@ func DescribeCluster(ctx context.Context, k session.Cluster) (*adopt.Description
 		k.Caller.Hide.Each(&d.Notes[i])
 	}
 	return d, nil
+}
+
+// managerOf is the cluster that has the Cluster API objects: the one that MANAGEMENT_KUBECONFIG names, else the one that
+// the state folder knows, as after a readoption.
+func managerOf(ctx context.Context, at session.Inspection) (*kube.Cluster, error) {
+	if !at.Tools.ManagementGiven() {
+		for _, file := range []string{platform.ManagementKubeconfig, platform.Kubeconfig} {
+			if c, err := connect.Cluster(at.Tools, file); !errors.Is(err, fs.ErrNotExist) {
+				return c, err
+			}
+		}
+		return nil, usage.Errorf("adopt needs the kubeconfig of the cluster that has the Cluster API objects: name it in " +
+			"MANAGEMENT_KUBECONFIG; after a pivot it is the cluster's own, and for a kind cluster \"kind get kubeconfig\" prints it")
+	}
+	data, err := at.Tools.Existing(ctx, at.Cfg.ManagementName())
+	if err != nil {
+		return nil, err
+	}
+	return connect.Management(at.Tools, data)
 }
 
 // Folders are where the files of a description are written.
