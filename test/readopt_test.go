@@ -165,7 +165,8 @@ func (l *lostCluster) readoptsWorkers(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	configure(fmt.Sprintf(pool, 2) + "    patches:\n      - |\n        machine:\n          sysctls:\n            vm.swappiness: \"7\"\n")
+	configure(fmt.Sprintf(pool, 2) + "    patches:\n      - |\n        machine:\n          sysctls:\n            " +
+		"vm.swappiness: \"7\"\n")
 	if o := l.run(nil, "all", "--lab", "--yes", "--config", file); o.exit != 0 {
 		t.Fatalf("all, with workers: exit %d\n%s", o.exit, o.end())
 	}
@@ -192,7 +193,8 @@ func (l *lostCluster) readoptsWorkers(t *testing.T) {
 		}
 		for _, o := range inventory.All() {
 			switch n := capi.Number(&o, "status", "readyReplicas"); {
-			case o.GetKind() == "TalosConfigTemplate" && !strings.Contains(fmt.Sprint(o.Object["spec"]), "vm.swappiness"):
+			case o.GetKind() == "TalosConfigTemplate" && !strings.Contains(fmt.Sprint(o.Object["spec"]),
+				"vm.swappiness"):
 				t.Fatalf("a new worker would not get what the others have: %v", o.Object["spec"])
 			case o.GetKind() == "MachineDeployment" && n != 2:
 				return fmt.Sprintf("%d of 2 workers are ready", n)

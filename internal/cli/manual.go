@@ -131,7 +131,8 @@ func manuals() map[string]manual {
 		"restore": {arguments: file, needs: token + "; the backup's keys; that no server of the cluster is left",
 			changes: "as bootstrap; etcd gets the data of the backup",
 			example: "restore --diagnose", page: "recovery.md#all-servers-lost"},
-		"adopt": {needs: token + "; MANAGEMENT_KUBECONFIG, the cluster that has the Cluster API objects, unless the state " +
+		"adopt": {needs: token + "; MANAGEMENT_KUBECONFIG, the cluster that has the Cluster API objects, unless the " +
+			"state " +
 			"folder leads to it",
 			changes: "writes bootstrap.yaml, manifests/ and bootstrap/ where they differ from the built-in files, and reserves the " +
 				"cluster's name; asks first; nothing of the cluster",

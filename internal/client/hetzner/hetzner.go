@@ -125,17 +125,42 @@ func addressesOf(all ...net.IP) (found []netip.Addr) {
 
 // NetworkID finds the network that CAPH made for a cluster; 0 where there is none.
 func NetworkID(ctx context.Context, c *hcloud.Client, cluster string) (int64, error) {
+	n, err := network(ctx, c, cluster)
+	if err != nil || n == nil {
+		return 0, err
+	}
+	return n.ID, nil
+}
+
+// NetworkRanges are the range of addresses of a cluster's network and that of its servers in it, in CIDR notation;
+// empty where there is none.
+func NetworkRanges(ctx context.Context, c *hcloud.Client, cluster string) (whole, servers string, err error) {
+	n, err := network(ctx, c, cluster)
+	if err != nil || n == nil {
+		return "", "", err
+	}
+	if n.IPRange != nil {
+		whole = n.IPRange.String()
+	}
+	if len(n.Subnets) == 1 && n.Subnets[0].IPRange != nil { // CAPH creates one
+		servers = n.Subnets[0].IPRange.String()
+	}
+	return whole, servers, nil
+}
+
+// network is the network that CAPH made for a cluster; nil: there is none.
+func network(ctx context.Context, c *hcloud.Client, cluster string) (*hcloud.Network, error) {
 	networks, err := c.Network.AllWithOpts(ctx, hcloud.NetworkListOpts{ListOpts: ofCluster(cluster)})
 	switch {
 	case err != nil:
-		return 0, fmt.Errorf("look for the network of cluster %s: %w", cluster, explain(err))
+		return nil, fmt.Errorf("look for the network of cluster %s: %w", cluster, explain(err))
 	case len(networks) == 0:
-		return 0, nil
+		return nil, nil
 	case len(networks) > 1:
-		return 0, fmt.Errorf("%d networks carry the label %s, there must be one: delete those that no server uses",
+		return nil, fmt.Errorf("%d networks carry the label %s, there must be one: delete those that no server uses",
 			len(networks), clusterSelector(cluster))
 	}
-	return networks[0].ID, nil
+	return networks[0], nil
 }
 
 // Server is a server as far as nodes and Machines are compared with it.

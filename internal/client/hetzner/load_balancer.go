@@ -16,6 +16,15 @@ type LoadBalancer struct {
 	Addresses []netip.Addr // public and private, the public IPv4 address first
 	Public    bool         // it has a public interface
 	Ports     []int        // that it listens on, ascending
+	Type      string       // "lb11"
+	Location  string       // "nbg1"
+	Services  []BalancerService
+}
+
+// BalancerService is a port that a load balancer listens on, as CAPH configures it.
+type BalancerService struct {
+	Protocol                    string // "tcp", "http" or "https"
+	ListenPort, DestinationPort int
 }
 
 // LoadBalancers lists the load balancers of a cluster's control plane: those that CAPH created or adopted, and that of
@@ -30,18 +39,38 @@ func LoadBalancers(ctx context.Context, c *hcloud.Client, cluster string) ([]Loa
 		if lb.Labels[clusterLabelPrefix+cluster] != clusterLabelValue && !isEndpoint(lb.Labels, cluster) {
 			continue
 		}
-		one := LoadBalancer{ID: lb.ID, Name: lb.Name, Public: lb.PublicNet.Enabled}
-		if one.Public {
-			one.Addresses = addressesOf(lb.PublicNet.IPv4.IP, lb.PublicNet.IPv6.IP)
-		}
-		for _, n := range lb.PrivateNet {
-			one.Addresses = append(one.Addresses, addressesOf(n.IP)...)
-		}
-		for _, s := range lb.Services {
-			one.Ports = append(one.Ports, s.ListenPort)
-		}
-		slices.Sort(one.Ports)
-		found = append(found, one)
+		found = append(found, loadBalancer(lb))
 	}
 	return found, nil
+}
+
+// LoadBalancerByID is one load balancer.
+func LoadBalancerByID(ctx context.Context, c *hcloud.Client, id int64) (LoadBalancer, error) {
+	lb, _, err := c.LoadBalancer.GetByID(ctx, id)
+	switch {
+	case err != nil:
+		return LoadBalancer{}, fmt.Errorf("get load balancer %d: %w", id, explain(err))
+	case lb == nil:
+		return LoadBalancer{}, fmt.Errorf("get load balancer %d: it does not exist", id)
+	}
+	return loadBalancer(lb), nil
+}
+
+func loadBalancer(lb *hcloud.LoadBalancer) LoadBalancer {
+	one := LoadBalancer{ID: lb.ID, Name: lb.Name, Public: lb.PublicNet.Enabled, Location: placeOf(lb.Location)}
+	if lb.LoadBalancerType != nil {
+		one.Type = lb.LoadBalancerType.Name
+	}
+	if one.Public {
+		one.Addresses = addressesOf(lb.PublicNet.IPv4.IP, lb.PublicNet.IPv6.IP)
+	}
+	for _, n := range lb.PrivateNet {
+		one.Addresses = append(one.Addresses, addressesOf(n.IP)...)
+	}
+	for _, s := range lb.Services {
+		one.Ports = append(one.Ports, s.ListenPort)
+		one.Services = append(one.Services, BalancerService{string(s.Protocol), s.ListenPort, s.DestinationPort})
+	}
+	slices.Sort(one.Ports)
+	return one
 }

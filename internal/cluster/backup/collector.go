@@ -26,7 +26,7 @@ import (
 type CollectorSource struct {
 	Contents Contents
 	o        Collector
-	manager  *kube.Cluster // that has the objects; nil: none has them
+	manager  *kube.Cluster // in which Cluster API is installed; nil: there is none
 	members  func(context.Context) (talos.Client, []EtcdSource, error)
 }
 

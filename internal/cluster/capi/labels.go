@@ -44,6 +44,14 @@ const (
 	ClonedFromKindAnnotation = "cluster.x-k8s.io/cloned-from-groupkind"
 )
 
+// Annotations that Cluster API puts on a node.
+const (
+	NodeClusterAnnotation   = "cluster.x-k8s.io/cluster-name"
+	NodeNamespaceAnnotation = "cluster.x-k8s.io/cluster-namespace"
+	NodeMachineAnnotation   = "cluster.x-k8s.io/machine"
+	NodeOwnerAnnotation     = "cluster.x-k8s.io/owner-name" // of its Machine: of a worker's the MachineSet
+)
+
 // Annotations of a move, as clusterctl names them.
 const (
 	// DeleteForMove is on an object at the source a moment before it is deleted there: webhooks may respect it.

@@ -239,17 +239,17 @@ func setAt(content map[string]any, path []string, v any) {
 }
 
 // Patches are strategic patches that give a machine configuration the fields. Talos merges some lists and appends to
-// others, so a list is deleted first.
+// others, so a list that is there is deleted first.
 func Patches(fields []Field) (texts []string, err error) {
 	deletes, sets := patchesOf{}, patchesOf{}
 	for _, f := range fields {
-		if list, is := f.Is.([]any); is || empty(f.Is) {
+		list, isList := f.Is.([]any)
+		if (isList || empty(f.Is)) && !empty(f.Was) { // Talos refuses to delete what is not there
 			deletes.set(f, map[string]any{"$patch": "delete"})
-			if len(list) == 0 {
-				continue
-			}
 		}
-		sets.set(f, f.Is)
+		if isList && len(list) > 0 || !isList && !empty(f.Is) {
+			sets.set(f, f.Is)
+		}
 	}
 	for _, patches := range []patchesOf{deletes, sets} {
 		for _, id := range slices.Sorted(maps.Keys(patches)) {

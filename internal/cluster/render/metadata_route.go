@@ -13,8 +13,8 @@ import (
 // that the built-in manifests have: with it, they would all be replaced.
 const metadataRouteVariable = "METADATA_ROUTE"
 
-// metadataAddress is where servers find Hetzner's metadata.
-const metadataAddress = "169.254.169.254"
+// MetadataAddress is where servers find Hetzner's metadata.
+const MetadataAddress = "169.254.169.254"
 
 // patchesPath is where a TalosControlPlane and a TalosConfigTemplate have their strategic patches.
 func patchesPath(o *unstructured.Unstructured) []string {
@@ -40,7 +40,7 @@ func MetadataRouteOf(o *unstructured.Unstructured) string {
 		return ""
 	}
 	patches, _, _ := unstructured.NestedStringSlice(o.Object, patchesPath(o)...)
-	if slices.ContainsFunc(patches, func(p string) bool { return strings.Contains(p, metadataAddress) }) {
+	if slices.ContainsFunc(patches, func(p string) bool { return strings.Contains(p, MetadataAddress) }) {
 		return ""
 	}
 	return "false"
@@ -59,6 +59,6 @@ func keepMetadataRoute(s Source, o *unstructured.Unstructured, v Variables) erro
 	if err != nil || !found {
 		return err
 	}
-	patches = slices.DeleteFunc(patches, func(p string) bool { return strings.Contains(p, metadataAddress) })
+	patches = slices.DeleteFunc(patches, func(p string) bool { return strings.Contains(p, MetadataAddress) })
 	return unstructured.SetNestedStringSlice(o.Object, patches, patchesPath(o)...)
 }

@@ -283,7 +283,8 @@ func (c *controlPlane) changeServer(ctx context.Context, say flow.Say, s serverI
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
 	var changed, started time.Time // when the server was changed; when its kubelet had started before
-	restarts := slices.ContainsFunc(s.fields, func(f machineconfig.Field) bool { return f.Within(machineconfig.KubeletField) })
+	restarts := slices.ContainsFunc(s.fields,
+		func(f machineconfig.Field) bool { return f.Within(machineconfig.KubeletField) })
 	w := wait.Wait{What: fmt.Sprintf("server %s to run with its new machine configuration", s.name()),
 		Within: c.serverTakes(), Changes: c.reader.Changes(watching),
 		Explain: c.observer.Obstacles(c.manager, situation.WatchedOf(c.cfg))}

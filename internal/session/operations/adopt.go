@@ -55,8 +55,8 @@ func DescribeCluster(ctx context.Context, k session.Cluster) (*adopt.Description
 	return d, nil
 }
 
-// managerOf is the cluster that has the Cluster API objects: the one that MANAGEMENT_KUBECONFIG names, else the one that
-// the state folder knows, as after a readoption.
+// managerOf is the cluster that has the Cluster API objects: the one that MANAGEMENT_KUBECONFIG names, else the one
+// that the state folder knows, as after a readoption.
 func managerOf(ctx context.Context, at session.Inspection) (*kube.Cluster, error) {
 	if !at.Tools.ManagementGiven() {
 		for _, file := range []string{platform.ManagementKubeconfig, platform.Kubeconfig} {
@@ -64,8 +64,10 @@ func managerOf(ctx context.Context, at session.Inspection) (*kube.Cluster, error
 				return c, err
 			}
 		}
-		return nil, usage.Errorf("adopt needs the kubeconfig of the cluster that has the Cluster API objects: name it in " +
-			"MANAGEMENT_KUBECONFIG; after a pivot it is the cluster's own, and for a kind cluster \"kind get kubeconfig\" prints it")
+		return nil, usage.Errorf("adopt needs the kubeconfig of the cluster that has the Cluster API objects: name " +
+			"it in " +
+			"MANAGEMENT_KUBECONFIG; after a pivot it is the cluster's own, and for a kind cluster \"kind get " +
+			"kubeconfig\" prints it")
 	}
 	data, err := at.Tools.Existing(ctx, at.Cfg.ManagementName())
 	if err != nil {

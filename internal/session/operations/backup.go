@@ -80,7 +80,7 @@ func (b Backups) Create(ctx context.Context) (saved backup.Stored, err error) {
 	b.Hub.Note("%s is verified and lies in %s: %s, etcd at revision %d or later",
 		saved.Name, b.Store, text.Size(saved.Size), revision)
 	keep := b.Cluster.Cfg.BackupKeep
-	if keep == 0 {
+	if keep == 0 || b.FromServers { // a backup that was made of the objects has more than this one
 		return saved, nil
 	}
 	gone, err := backup.Prune(ctx, b.Store, saved.Cluster, saved.Name, keep)

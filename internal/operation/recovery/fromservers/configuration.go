@@ -12,114 +12,118 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/base/usage"
-	"github.com/slipway-k8s/slipway/internal/client/hetzner"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
 )
 
-// configuration is a configuration with what the cluster has. What differs is noted.
-func (s *survey) configuration(cfg config.Config, note func(string, ...any)) (config.Config, error) {
-	one := s.newest()
+// note tells the operator something about what is made.
+type note func(format string, args ...any)
+
+// overrides notes that the cluster has another value than the configuration, and takes it.
+func (n note) overrides(to *string, name, is string) {
+	if is != "" && is != *to {
+		n("%s is %q in the configuration, and %q in the cluster, which counts", name, *to, is)
+		*to = is
+	}
+}
+
+// overridesList is overrides for a value that may list several.
+func (n note) overridesList(to *string, name, is string) {
+	if !slices.Contains(config.Listed(*to), is) {
+		n.overrides(to, name, is)
+	}
+}
+
+// configuration overrides a configuration with the values that the cluster has.
+func (s *survey) configuration(cfg config.Config, note note) (config.Config, error) {
+	one, host := s.newest(), s.host()
+	if host == "" {
+		return cfg, usage.Errorf("the machine configuration of server %s names no endpoint of the Kubernetes API",
+			one.Name)
+	}
+	if s.foreign != nil {
+		note("%v", s.foreign)
+	}
 	network := one.config.Cluster().Network()
-	cfg.ControlPlaneReplicas, cfg.Spread = s.replicas(cfg, note), config.SpreadHost
-	set := func(to *string, name, is string) {
-		if is != "" && is != *to {
-			note("%s is %q in the configuration, and %q in the cluster, which counts", name, *to, is)
-			*to = is
-		}
+	cfg.Spread = config.SpreadHost
+	if has := len(s.servers); has != cfg.ControlPlaneReplicas {
+		note("the control plane has %d servers and is to keep them; the configuration has %d: scale control-plane %d "+
+			"afterwards", has, cfg.ControlPlaneReplicas, cfg.ControlPlaneReplicas)
+		cfg.ControlPlaneReplicas = has
 	}
-	set(&cfg.KubernetesVersion, "KUBERNETES_VERSION", kubernetesOf(s.servers))
-	set(&cfg.TalosVersion, "TALOS_VERSION", one.talos)
-	set(&cfg.PodCIDR, "POD_CIDR", first(network.PodCIDRs()))
-	set(&cfg.ServiceCIDR, "SERVICE_CIDR", first(network.ServiceCIDRs()))
-	if !slices.Contains(cfg.ServerTypes(), one.Type) {
-		set(&cfg.ServerType, "SERVER_TYPE", one.Type)
-	}
-	for _, r := range s.inventory {
-		switch {
-		case r.Kind == hetzner.KindNetwork:
-			set(&cfg.NetworkCIDR, "NETWORK_CIDR", first(r.Addresses))
-		case r.Kind == hetzner.KindLoadBalancer && s.balancer != nil && r.ID == s.balancer.ID:
-			set(&cfg.LoadBalancerType, "LOAD_BALANCER_TYPE", r.Type)
-			if !slices.Contains(cfg.Locations(), r.Location) {
-				set(&cfg.Location, "LOCATION", r.Location)
-			}
-		}
-	}
-	host, err := s.host()
-	if err != nil {
-		return cfg, err
+	note.overrides(&cfg.KubernetesVersion, "KUBERNETES_VERSION", oldest(s.servers))
+	note.overrides(&cfg.TalosVersion, "TALOS_VERSION", one.talos)
+	note.overrides(&cfg.PodCIDR, "POD_CIDR", first(network.PodCIDRs()))
+	note.overrides(&cfg.ServiceCIDR, "SERVICE_CIDR", first(network.ServiceCIDRs()))
+	note.overrides(&cfg.NetworkCIDR, "NETWORK_CIDR", s.network.whole)
+	note.overrides(&cfg.ControlPlaneCIDR, "CONTROL_PLANE_CIDR", s.network.servers)
+	note.overridesList(&cfg.ServerType, "SERVER_TYPE", one.Type)
+	if s.balancer != nil {
+		note.overrides(&cfg.LoadBalancerType, "LOAD_BALANCER_TYPE", s.balancer.Type)
+		note.overridesList(&cfg.Location, "LOCATION", s.balancer.Location)
 	}
 	kind := config.EndpointLoadBalancer
 	switch _, err := netip.ParseAddr(host); {
 	case err != nil:
 		kind = host
-	case s.endpoint != nil && s.endpoint.IPv4.String() == host:
+	case s.primaryIP != nil && s.primaryIP.IPv4.String() == host:
 		kind = config.EndpointPrimaryIP
 	}
-	set(&cfg.ControlPlaneEndpoint, "CONTROL_PLANE_ENDPOINT", kind)
+	note.overrides(&cfg.ControlPlaneEndpoint, "CONTROL_PLANE_ENDPOINT", kind)
+	for _, other := range s.servers {
+		if other.config != nil && (other.Type != one.Type || other.talos != one.talos || other.Image != one.Image) {
+			note("server %s (%s, Talos %s, image %s) is another one than the newest, %s (%s, Talos %s, image %s), "+
+				"and stays: "+
+				"a rollout that was under way is not continued", other.Name, other.Type, other.talos,
+				cmp.Or(other.Image, "unknown"),
+				one.Name, one.Type, one.talos, cmp.Or(one.Image, "unknown"))
+		}
+	}
 	return cfg, nil
 }
 
-// replicas is how many servers the control plane has: with more, the objects would have the control plane provider
-// create servers as soon as it works again.
-func (s *survey) replicas(cfg config.Config, note func(string, ...any)) int {
-	has := len(s.servers)
-	if has != cfg.ControlPlaneReplicas {
-		note("the control plane has %d servers and is to keep them, where the configuration has %d: scale it afterwards",
-			has, cfg.ControlPlaneReplicas)
+// kubernetes is the version of Kubernetes that a server runs; empty: that is not known.
+func (one server) kubernetes() string {
+	if one.node != nil {
+		return one.node.Status.NodeInfo.KubeletVersion
 	}
-	return has
+	return ""
 }
 
-// kubernetesOf is the oldest version of Kubernetes that a node runs.
-func kubernetesOf(servers []server) (oldest string) {
+// oldest is the oldest version of Kubernetes that servers run.
+func oldest(servers []server) (found string) {
 	for _, one := range servers {
-		if one.node == nil {
-			continue
-		}
-		is := one.node.Status.NodeInfo.KubeletVersion
-		parsed, err := version.ParseSemantic(is)
+		is, err := version.ParseSemantic(one.kubernetes())
 		if err != nil {
 			continue
 		}
-		if other, err := version.ParseSemantic(oldest); err != nil || parsed.LessThan(other) {
-			oldest = is
+		if other, err := version.ParseSemantic(found); err != nil || is.LessThan(other) {
+			found = one.kubernetes()
 		}
 	}
-	return oldest
+	return found
 }
 
-// host is the host by which the cluster's own programs address its API.
-func (s *survey) host() (string, error) {
-	endpoint := s.newest().config.Cluster().Endpoint()
-	if endpoint == nil || endpoint.Hostname() == "" {
-		return "", usage.Errorf("the machine configuration of server %s names no endpoint of the Kubernetes API",
-			s.newest().Name)
+// image is the name of the image that a server of the same kind is made from. The snapshot that a server was made from
+// has an older Talos where that was upgraded in place.
+func (one server) image(named string) string {
+	if was := config.TalosOfImage(one.Image); one.Image == "" || was != "" && was != one.talos {
+		return named
 	}
-	return endpoint.Hostname(), nil
+	return one.Image
 }
 
 // variables are the variables of the manifests with what the cluster has.
-func (s *survey) variables(cfg config.Config, sources render.Sources) (render.Variables, error) {
-	host, err := s.host()
-	if err != nil {
-		return nil, err
-	}
-	one := s.newest()
+func (s *survey) variables(cfg config.Config, sources render.Sources) render.Variables {
+	one, host := s.newest(), s.host()
 	place := render.Placement{ServerType: one.Type, Location: cfg.PreferredLocation(),
 		Schedulable:   fmt.Sprint(one.config.Cluster().ScheduleOnControlPlanes()),
 		MetadataRoute: one.metadataRoute()}
-	endpoint := render.Endpoint{IP: host}
 	if s.balancer != nil {
-		endpoint.IP = s.balancer.IPv4
-		for _, r := range s.inventory {
-			if r.Kind == hetzner.KindLoadBalancer && r.ID == s.balancer.ID {
-				place.Location = r.Location
-			}
-		}
+		place.Location = s.balancer.Location
 	}
-	if s.endpoint != nil && cfg.ControlPlaneEndpoint != config.EndpointLoadBalancer {
-		endpoint.LoadBalancer = s.endpoint.Name
+	endpoint := render.Endpoint{IP: cmp.Or(s.address(), host)}
+	if s.primaryIP != nil && cfg.ControlPlaneEndpoint != config.EndpointLoadBalancer {
+		endpoint.LoadBalancer = s.primaryIP.Name
 	}
 	if endpoint.IP != host {
 		endpoint.HostName = host
@@ -131,27 +135,20 @@ func (s *survey) variables(cfg config.Config, sources render.Sources) (render.Va
 	}
 	slices.Sort(place.Locations)
 	for _, group := range s.groups {
-		if name, is := strings.CutPrefix(group, cfg.ClusterName+"-"); is && name != controlPlaneGroup {
+		if name, is := strings.CutPrefix(group, cfg.ClusterName+"-"); is && group != cfg.ControlPlaneName() {
 			place.PoolGroups = append(place.PoolGroups, name)
 		}
 	}
-	image := cmp.Or(one.Image, cfg.Image(s.architecture))
-	v := render.ManifestVariables(sources, image, config.NetworkZone(place.Location), endpoint)
-	return v.Placed(place), nil
+	image := one.image(cfg.Image(s.architectures[one.Type]))
+	return render.ManifestVariables(sources, image, config.NetworkZone(place.Location), endpoint).Placed(place)
 }
 
 // metadataRoute is "false" where a server has no route to Hetzner's metadata.
 func (one server) metadataRoute() string {
-	if text, err := one.config.Bytes(); err == nil && !bytes.Contains(text, []byte(metadataAddress)) {
+	if text, err := one.config.Bytes(); err == nil && !bytes.Contains(text, []byte(render.MetadataAddress)) {
 		return "false"
 	}
 	return ""
 }
-
-// metadataAddress is where servers find Hetzner's metadata.
-const metadataAddress = "169.254.169.254"
-
-// controlPlaneGroup is the placement group of the control plane in the built-in manifest.
-const controlPlaneGroup = "control-plane"
 
 func first(all []string) string { return strings.Join(all[:min(1, len(all))], "") }

@@ -46,11 +46,11 @@ func (c Collector) Read(ctx context.Context, say flow.Say, version string) (*bac
 	if err != nil {
 		return nil, err
 	}
-	cfg, err := s.configuration(c.Cfg, c.Note)
+	cfg, err := s.configuration(c.Cfg, note(c.Note))
 	if err != nil {
 		return nil, err
 	}
-	made, err := s.objects(cfg, c.Note)
+	made, err := s.objects(cfg, note(c.Note))
 	if err != nil {
 		return nil, fmt.Errorf("make the Cluster API objects of cluster %s: %w", cfg.ClusterName, err)
 	}
@@ -64,7 +64,8 @@ func (c Collector) Read(ctx context.Context, say flow.Say, version string) (*bac
 func open[T any](tools platform.Tools, file string, with func(platform.Tools, string) (T, error)) (T, error) {
 	found, err := with(tools, file)
 	if errors.Is(err, fs.ErrNotExist) {
-		return found, usage.Errorf("there is no %s: put that of the cluster there. Both the kubeconfig and the talosconfig "+
+		return found, usage.Errorf("there is no %s: put that of the cluster there. Both the kubeconfig and the "+
+			"talosconfig "+
 			"of an administrator are needed", tools.Files.Path(file))
 	}
 	return found, err
@@ -86,7 +87,8 @@ func refuseManaged(ctx context.Context, cfg config.Config, tools platform.Tools,
 		case err != nil:
 			return fmt.Errorf("find out whether %s holds the Cluster object: %w", name, err)
 		case object != nil:
-			return usage.Errorf("%s holds %s: its objects are not lost, leave --from-servers away", name, kube.Describe(object))
+			return usage.Errorf("%s holds %s: its objects are not lost, leave --from-servers away", name,
+				kube.Describe(object))
 		}
 	}
 	return nil
@@ -95,7 +97,8 @@ func refuseManaged(ctx context.Context, cfg config.Config, tools platform.Tools,
 // hadProviders tells whether the providers of Cluster API run in the cluster: it managed itself.
 func hadProviders(ctx context.Context, workload *kube.Cluster) (bool, error) {
 	all := &appsv1.DeploymentList{}
-	if err := workload.List(ctx, all, client.MatchingLabels{capi.ProviderLabel: capi.ControlPlaneProviderName}); err != nil {
+	if err := workload.List(ctx, all,
+		client.MatchingLabels{capi.ProviderLabel: capi.ControlPlaneProviderName}); err != nil {
 		return false, fmt.Errorf("look for the providers of Cluster API in the cluster: %w", err)
 	}
 	return len(all.Items) > 0, nil

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"sync"
 
@@ -17,17 +18,10 @@ import (
 	"github.com/slipway-k8s/slipway/internal/client/hetzner"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/client/talos"
+	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/cluster/etcdview"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
 	"github.com/slipway-k8s/slipway/platform"
-)
-
-// Annotations that Cluster API puts on a node.
-const (
-	clusterAnnotation   = "cluster.x-k8s.io/cluster-name"
-	namespaceAnnotation = "cluster.x-k8s.io/cluster-namespace"
-	machineAnnotation   = "cluster.x-k8s.io/machine"
-	ownerAnnotation     = "cluster.x-k8s.io/owner-name" // of the Machine: of a worker's its MachineSet
 )
 
 // server is a server of the cluster.
@@ -49,26 +43,21 @@ type survey struct {
 	workers     []server // the newest last
 	nodes       map[string]*corev1.Node
 	bundle      *secrets.Bundle
-	endpoint    *hetzner.Endpoint // nil: the API's address is the load balancer's
-	balancer    *hetzner.Survivor
-	inventory   []hetzner.Resource
+	primaryIP   *hetzner.Endpoint     // nil: no Primary IP of the cluster keeps the API's address
+	foreign     error                 // why a Primary IP of that name is not the cluster's
+	balancer    *hetzner.LoadBalancer // nil: there is none
+	network     struct{ whole, servers string }
 	groups      []string // placement groups
-	// architecture is that of the newest server, as images call it.
-	architecture string
+	// architectures are those of the servers' types, as images call them.
+	architectures map[string]string
 }
 
-// look asks Hetzner, the nodes and every control plane server. It changes nothing.
-func look(ctx context.Context, cfg config.Config, tools platform.Tools, workload *kube.Cluster) (*survey, error) {
-	s := &survey{nodes: map[string]*corev1.Node{}, sources: func(cfg config.Config) (render.Sources, error) {
+// look asks Hetzner, the nodes and every server. It changes nothing.
+func look(ctx context.Context, cfg config.Config, tools platform.Tools, workload *kube.Cluster) (s *survey, err error) {
+	s = &survey{nodes: map[string]*corev1.Node{}, architectures: map[string]string{}}
+	s.sources = func(cfg config.Config) (render.Sources, error) {
 		return render.Read(render.VariablesOf(cfg), tools.Overrides)
-	}}
-	if err := s.lookAtNodes(ctx, cfg, workload); err != nil {
-		return nil, err
 	}
-	if err := s.lookAtHetzner(ctx, cfg, tools); err != nil {
-		return nil, err
-	}
-	var err error
 	s.talosconfig, err = open(tools, platform.Talosconfig, func(t platform.Tools, file string) ([]byte, error) {
 		return t.Files.Read(file)
 	})
@@ -78,11 +67,28 @@ func look(ctx context.Context, cfg config.Config, tools platform.Tools, workload
 	if s.talos, err = tools.Talos(s.talosconfig); err != nil {
 		return nil, err
 	}
+	if err := s.lookAtNodes(ctx, cfg, workload); err != nil {
+		return nil, err
+	}
+	if err := s.lookAtServers(ctx, cfg, tools); err != nil {
+		return nil, err
+	}
+	if err := s.lookAtBalancer(ctx, cfg, tools, ""); err != nil {
+		return nil, err
+	}
 	if err := s.askServers(ctx, cfg); err != nil {
 		return nil, err
 	}
-	kind, err := hetzner.FindServerType(ctx, tools.Hetzner, s.newest().Type)
-	s.architecture = kind.Architecture
+	if s.balancer == nil { // it may have lost its label
+		if err := s.lookAtBalancer(ctx, cfg, tools, s.host()); err != nil {
+			return nil, err
+		}
+	}
+	if s.network.whole, s.network.servers, err = hetzner.NetworkRanges(ctx, tools.Hetzner,
+		cfg.ClusterName); err != nil {
+		return nil, err
+	}
+	s.groups, err = hetzner.PlacementGroups(ctx, tools.Hetzner, cfg.ClusterName)
 	return s, err
 }
 
@@ -95,11 +101,12 @@ func (s *survey) lookAtNodes(ctx context.Context, cfg config.Config, workload *k
 		n := &nodes.Items[i]
 		s.nodes[n.Name] = n
 		for annotation, want := range map[string]struct{ is, variable string }{
-			clusterAnnotation:   {cfg.ClusterName, "CLUSTER_NAME"},
-			namespaceAnnotation: {cfg.Namespace, "NAMESPACE"},
+			capi.NodeClusterAnnotation:   {cfg.ClusterName, "CLUSTER_NAME"},
+			capi.NodeNamespaceAnnotation: {cfg.Namespace, "NAMESPACE"},
 		} {
 			if is := n.Annotations[annotation]; is != "" && is != want.is {
-				return usage.Errorf("node %s says that it is of %s=%s, not of %s: a cluster keeps it; set %s=%s", n.Name,
+				return usage.Errorf("node %s says that it is of %s=%s, not of %s: a cluster keeps it; set %s=%s",
+					n.Name,
 					want.variable, is, want.is, want.variable, is)
 			}
 		}
@@ -107,7 +114,7 @@ func (s *survey) lookAtNodes(ctx context.Context, cfg config.Config, workload *k
 	return nil
 }
 
-func (s *survey) lookAtHetzner(ctx context.Context, cfg config.Config, tools platform.Tools) error {
+func (s *survey) lookAtServers(ctx context.Context, cfg config.Config, tools platform.Tools) error {
 	c, name := tools.Hetzner, cfg.ClusterName
 	servers, err := hetzner.Servers(ctx, c, name)
 	if err != nil {
@@ -128,33 +135,66 @@ func (s *survey) lookAtHetzner(ctx context.Context, cfg config.Config, tools pla
 	if !slices.ContainsFunc(s.servers, func(one server) bool {
 		return one.node != nil && one.node.Spec.ProviderID == one.ProviderID()
 	}) {
-		return usage.Errorf("no control plane server of cluster %s (%s) is a node of the cluster that %s leads to: that is "+
+		return usage.Errorf("no control plane server of cluster %s (%s) is a node of the cluster that %s leads to: "+
+			"that is "+
 			"another cluster's", name, hetzner.ServerNames(servers), tools.Files.Path(platform.Kubeconfig))
 	}
 	for _, all := range [][]server{s.servers, s.workers} {
 		slices.SortFunc(all, func(a, b server) int { return cmp.Compare(a.ID, b.ID) })
 	}
-	s.endpoint, err = hetzner.FindEndpoint(ctx, c, name)
-	if _, foreign := errors.AsType[*hetzner.ForeignError](err); err != nil && !foreign {
+	for _, one := range servers {
+		if s.architectures[one.Type] == "" {
+			kind, err := hetzner.FindServerType(ctx, c, one.Type)
+			if err != nil {
+				return err
+			}
+			s.architectures[one.Type] = kind.Architecture
+		}
+	}
+	return nil
+}
+
+// lookAtBalancer finds the load balancer by the cluster's label, or by its address, which may be empty.
+func (s *survey) lookAtBalancer(ctx context.Context, cfg config.Config, tools platform.Tools, address string) error {
+	c, name := tools.Hetzner, cfg.ClusterName
+	var err error
+	s.primaryIP, err = hetzner.FindEndpoint(ctx, c, name)
+	if foreign, is := errors.AsType[*hetzner.ForeignError](err); is {
+		s.foreign = foreign
+	} else if err != nil {
 		return err
 	}
-	if s.balancer, err = hetzner.SurvivingBalancer(ctx, c, name, ""); err != nil {
+	if s.primaryIP != nil {
+		address = s.primaryIP.IPv4.String()
+	}
+	found, err := hetzner.SurvivingBalancer(ctx, c, name, address)
+	if err != nil || found == nil {
 		return err
 	}
-	inventory, err := hetzner.ListResources(ctx, c, hetzner.KindLoadBalancer, hetzner.KindNetwork)
-	if err != nil {
-		return err
-	}
-	s.inventory = inventory.Of(name)
-	s.groups, err = hetzner.PlacementGroups(ctx, c, name)
+	lb, err := hetzner.LoadBalancerByID(ctx, c, found.ID)
+	s.balancer = &lb
 	return err
+}
+
+// address is the IPv4 address of the API's load balancer; empty: it is not known.
+func (s *survey) address() string {
+	switch {
+	case s.balancer != nil && len(s.balancer.Addresses) > 0:
+		return s.balancer.Addresses[0].String()
+	case s.primaryIP != nil:
+		return s.primaryIP.IPv4.String()
+	}
+	if _, err := netip.ParseAddr(s.host()); err == nil {
+		return s.host()
+	}
+	return ""
 }
 
 // askServers reads the machine configuration of every server. One of the control plane at least has to answer.
 func (s *survey) askServers(ctx context.Context, cfg config.Config) error {
 	var balancers []string
-	if s.balancer != nil {
-		balancers = append(balancers, s.balancer.IPv4)
+	if address := s.address(); address != "" {
+		balancers = append(balancers, address)
 	}
 	var asking sync.WaitGroup
 	for _, all := range [][]server{s.servers, s.workers} {
@@ -169,28 +209,51 @@ func (s *survey) askServers(ctx context.Context, cfg config.Config) error {
 			failed = append(failed, fmt.Errorf("%s: %w", one.Name, one.err))
 			continue
 		}
-		if is := one.config.Cluster().Name(); is != cfg.ClusterName {
-			return usage.Errorf("the machine configuration of server %s is of cluster %s, not of %s", one.Name, is,
-				cfg.ClusterName)
-		}
 		s.bundle = secrets.NewBundleFromConfig(secrets.NewClock(), one.config)
 	}
 	if s.bundle == nil {
 		return fmt.Errorf("no control plane server gives its machine configuration, which has the cluster's keys: %w",
 			errors.Join(failed...))
 	}
+	return s.refuseServers(cfg)
+}
+
+// refuseServers refuses servers of which no objects can be made.
+func (s *survey) refuseServers(cfg config.Config) error {
+	for _, one := range slices.Concat(s.servers, s.workers) {
+		if one.config == nil {
+			continue
+		}
+		if is := one.config.Cluster().Name(); one.ControlPlane && is != cfg.ClusterName {
+			return usage.Errorf("the machine configuration of server %s is of cluster %s, not of %s", one.Name, is,
+				cfg.ClusterName)
+		}
+		if is := one.config.Machine().Type().IsControlPlane(); is != one.ControlPlane {
+			return usage.Errorf("server %s has the label machine_type of another role at Hetzner than its machine "+
+				"configuration (%s): give it machine_type=%s, and run again", one.Name, one.config.Machine().Type(),
+				map[bool]string{true: "control_plane", false: "worker"}[is])
+		}
+	}
+	if s.bundle.Secrets.SecretboxEncryptionSecret == "" {
+		return usage.Errorf("the API servers of cluster %s encrypt with the key of Talos before 1.3 (aescbc), which "+
+			"the "+
+			"bootstrap provider gives no new server: such a cluster is not supported", cfg.ClusterName)
+	}
 	return nil
 }
 
-// askOver asks a server over one route after another until it answers. The error is that of the first.
+// askOver asks a server over one route after another until it answers.
 func (one *server) askOver(ctx context.Context, t talos.Client, routes []talos.Route) {
-	one.err = errors.New("it has no address")
-	for i, route := range routes {
-		if err := one.ask(ctx, t, route); err == nil {
+	failed := []error{}
+	for _, route := range routes {
+		err := one.ask(ctx, t, route)
+		if err == nil {
 			return
-		} else if i == 0 {
-			one.err = err
 		}
+		failed = append(failed, err)
+	}
+	if one.err = errors.Join(failed...); one.err == nil {
+		one.err = errors.New("it has no address")
 	}
 }
 
@@ -220,4 +283,14 @@ func newestOf(servers []server) (found server) {
 		}
 	}
 	return found
+}
+
+// host is the host by which the cluster's own programs address its API; empty: there is none, or no server has
+// answered.
+func (s *survey) host() string {
+	one := s.newest()
+	if one.config == nil || one.config.Cluster().Endpoint() == nil {
+		return ""
+	}
+	return one.config.Cluster().Endpoint().Hostname()
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/base64"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/siderolabs/crypto/x509"
@@ -16,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/uuid"
 
 	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/internal/base/usage"
 	"github.com/slipway-k8s/slipway/internal/cluster/backup"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
@@ -26,6 +28,7 @@ import (
 type making struct {
 	*survey
 	cfg      config.Config
+	note     note
 	files    render.Sources
 	vars     render.Variables
 	made     backup.Made
@@ -36,12 +39,13 @@ type making struct {
 
 // objects are the manifests' objects, with a Machine for each control plane server, and the Secrets that no controller
 // creates again with what the cluster has in them.
-func (s *survey) objects(cfg config.Config, note func(string, ...any)) (backup.Made, error) {
-	m := &making{survey: s, cfg: cfg, made: backup.Made{Talos: s.talos}}
+func (s *survey) objects(cfg config.Config, note note) (backup.Made, error) {
+	m := &making{survey: s, cfg: cfg, note: note, made: backup.Made{Talos: s.talos}}
 	if err := m.render(); err != nil {
 		return m.made, err
 	}
-	if err := m.keepMachineConfig(configured{m.tcp, controlPlaneSpec, cfg}, s.servers, note); err != nil {
+	plane := configured{object: m.tcp, spec: controlPlaneSpec, name: "the control plane", cfg: cfg}
+	if err := m.keepMachineConfig(plane, s.servers); err != nil {
 		return m.made, err
 	}
 	labels := map[string]string{capi.ClusterNameLabel: m.cfg.ClusterName, capi.ControlPlaneLabel: ""}
@@ -53,7 +57,7 @@ func (s *survey) objects(cfg config.Config, note func(string, ...any)) (backup.M
 			m.made.Members = append(m.made.Members, backup.EtcdSource{Name: one.Name, Route: one.route})
 		}
 	}
-	if err := m.addPools(note); err != nil {
+	if err := m.addPools(); err != nil {
 		return m.made, err
 	}
 	return m.made, m.addSecrets()
@@ -69,10 +73,7 @@ func (m *making) render() error {
 	if err != nil {
 		return err
 	}
-	v, err := m.variables(m.cfg, sources)
-	if err != nil {
-		return err
-	}
+	v := m.variables(m.cfg, sources)
 	m.files, m.vars = sources, v
 	r, err := render.Manifests(m.cfg, sources, v)
 	if err != nil {
@@ -123,26 +124,64 @@ func (m *making) render() error {
 	return nil
 }
 
-// completeCluster writes what the controllers have found out: the endpoint, and the load balancer's address.
+// completeCluster writes what the controllers have found out, the endpoint and the load balancer's address, and what
+// the load balancer has besides: CAPH deletes the services that it does not know.
 func (m *making) completeCluster(infrastructure *unstructured.Unstructured) error {
 	endpoint, _, err := unstructured.NestedMap(infrastructure.Object, "spec", "controlPlaneEndpoint")
 	if err != nil {
 		return err
 	}
+	port := cmp.Or(m.newest().config.Cluster().Endpoint().Port(), "443")
+	if is := fmt.Sprint(endpoint["port"]); is != port {
+		return usage.Errorf("the servers address the Kubernetes API at port %s, and %s has %s: write that port into "+
+			"controlPlaneEndpoint and controlPlaneLoadBalancer of the manifest", port, m.files.Cluster.Name, is)
+	}
 	if err := unstructured.SetNestedMap(m.cluster.Object, endpoint, "spec", "controlPlaneEndpoint"); err != nil {
 		return err
 	}
+	if err := m.keepServices(infrastructure, port); err != nil || m.address() == "" {
+		return err
+	}
+	return unstructured.SetNestedField(infrastructure.Object, m.address(), "status", "controlPlaneLoadBalancer", "ipv4")
+}
+
+// keepServices adds the services of the load balancer that the manifest does not have.
+func (m *making) keepServices(infrastructure *unstructured.Unstructured, api string) error {
 	if m.balancer == nil {
 		return nil
 	}
-	return unstructured.SetNestedField(infrastructure.Object, m.balancer.IPv4, "status", "controlPlaneLoadBalancer",
-		"ipv4")
+	path := []string{"spec", "controlPlaneLoadBalancer", "extraServices"}
+	all, _, err := unstructured.NestedSlice(infrastructure.Object, path...)
+	if err != nil {
+		return err
+	}
+	known, has := []string{api}, len(all)
+	for _, one := range all {
+		service, _ := one.(map[string]any)
+		known = append(known, fmt.Sprint(service["listenPort"]))
+	}
+	for _, s := range m.balancer.Services {
+		if slices.Contains(known, fmt.Sprint(s.ListenPort)) {
+			continue
+		}
+		m.note("load balancer %s listens on port %d (%s, to port %d), which the manifest does not say: it is kept; "+
+			"write it "+
+			"into extraServices of %s", m.balancer.Name, s.ListenPort, s.Protocol, s.DestinationPort,
+			m.files.Cluster.Name)
+		all = append(all, map[string]any{"protocol": s.Protocol, "listenPort": int64(s.ListenPort),
+			"destinationPort": int64(s.DestinationPort)})
+	}
+	if len(all) == has {
+		return nil
+	}
+	return unstructured.SetNestedSlice(infrastructure.Object, all, path...)
 }
 
 // bootstrapped is what the control plane provider says once it has bootstrapped etcd.
 func bootstrapped() map[string]any {
-	return map[string]any{"bootstrapped": true, "conditions": []any{map[string]any{"type": recovery.BootstrappedCondition,
-		"status": "True", "lastTransitionTime": time.Now().UTC().Format(time.RFC3339)}}}
+	return map[string]any{"bootstrapped": true,
+		"conditions": []any{map[string]any{"type": recovery.BootstrappedCondition,
+			"status": "True", "lastTransitionTime": time.Now().UTC().Format(time.RFC3339)}}}
 }
 
 // machineSpec is what the Machines of one owner have in common.
@@ -160,7 +199,7 @@ type machineSpec struct {
 func (m *making) addMachine(s server, of machineSpec) {
 	name := s.Name
 	if s.node != nil {
-		name = cmp.Or(s.node.Annotations[machineAnnotation], name)
+		name = cmp.Or(s.node.Annotations[capi.NodeMachineAnnotation], name)
 	}
 	machine := m.object(capi.MachineKind, name)
 	machine.SetLabels(of.labels)

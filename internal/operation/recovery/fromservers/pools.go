@@ -1,6 +1,7 @@
 package fromservers
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -21,7 +22,7 @@ const (
 
 // addPools makes the objects of the configured worker pools that have servers. Those of workers that are of none are
 // noted.
-func (m *making) addPools(note func(string, ...any)) error {
+func (m *making) addPools() error {
 	sets := map[string][]server{} // by MachineDeployment
 	for _, one := range m.workers {
 		name := one.deployment()
@@ -32,8 +33,10 @@ func (m *making) addPools(note func(string, ...any)) error {
 		groups := p.Groups()
 		newest := server{}
 		for _, g := range groups {
-			if all := sets[m.cfg.ClusterName+"-"+g.Name]; len(all) > 0 && all[len(all)-1].ID > newest.ID {
-				newest = all[len(all)-1]
+			for _, one := range sets[m.cfg.ClusterName+"-"+g.Name] {
+				if one.ID > newest.ID {
+					newest = one
+				}
 			}
 		}
 		if newest.ID == 0 {
@@ -46,18 +49,31 @@ func (m *making) addPools(note func(string, ...any)) error {
 		each := len(objects) / len(groups)
 		for i, g := range groups {
 			name := m.cfg.ClusterName + "-" + g.Name
-			if err := m.addPool(objects[i*each:(i+1)*each], g, sets[name], note); err != nil {
+			if err := m.addPool(objects[i*each:(i+1)*each], g, sets[name]); err != nil {
 				return fmt.Errorf("worker pool %s: %w", p.Name, err)
 			}
 			delete(sets, name)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(sets)) {
-		note("the workers of MachineDeployment %s get no Machine, for no configured pool has that name: they are left as "+
-			"they are, and no cluster manages them. Configure the pool (workers in bootstrap.yaml), and make the backup again",
-			name)
+		m.note("the workers of MachineDeployment %s get no Machine: they are left as they are, and no cluster "+
+			"manages them. %s, "+
+			"and make the backup again", name, m.configures(name))
 	}
 	return nil
+}
+
+// configures says what of the configuration makes a MachineDeployment that is of no configured pool.
+func (m *making) configures(deployment string) string {
+	name := strings.TrimPrefix(deployment, m.cfg.ClusterName+"-")
+	for _, p := range m.cfg.Workers {
+		if n, is := strings.CutPrefix(name, p.Name+"-"); is && n != "" && strings.Trim(n, "0123456789") == "" {
+			return fmt.Sprintf("They are of pool %s, which has more servers than are configured: raise its "+
+				"replicas, or its "+
+				"max, to their number", p.Name)
+		}
+	}
+	return "Configure a pool " + name + " (workers in bootstrap.yaml)"
 }
 
 // deployment is the name of the MachineDeployment that a worker was made for: Cluster API calls a MachineSet as its
@@ -66,8 +82,8 @@ func (one server) deployment() string { return withoutSuffix(one.set()) }
 
 // set is the name of its MachineSet.
 func (one server) set() string {
-	if one.node != nil && one.node.Annotations[ownerAnnotation] != "" {
-		return one.node.Annotations[ownerAnnotation]
+	if one.node != nil && one.node.Annotations[capi.NodeOwnerAnnotation] != "" {
+		return one.node.Annotations[capi.NodeOwnerAnnotation]
 	}
 	return withoutSuffix(one.Name)
 }
@@ -76,17 +92,25 @@ func withoutSuffix(name string) string { return name[:max(0, strings.LastIndex(n
 
 // renderPool makes the objects of a pool as a server of it is.
 func (m *making) renderPool(p config.WorkerPool, like server) ([]*unstructured.Unstructured, error) {
-	place := render.PoolPlacement{ServerType: like.Type, Location: like.Location, Image: like.Image}
+	m.note.overridesList(&p.ServerType, "the server type of worker pool "+p.Name, like.Type)
+	m.note.overridesList(&p.Location, "the location of worker pool "+p.Name, like.Location)
+	place := render.PoolPlacement{ServerType: like.Type, Location: like.Location,
+		Image: like.image(m.cfg.SchematicImage(p.Schematic, m.architectures[like.Type]))}
+	if p.Image != "" {
+		m.note.overrides(&p.Image, "the image of worker pool "+p.Name, place.Image)
+	}
 	if like.config != nil {
 		place.MetadataRoute = like.metadataRoute()
 	}
 	cfg := m.cfg
 	cfg.Workers = config.WorkerPools{p}
-	if version := kubernetesOf([]server{like}); version != "" {
-		cfg.KubernetesVersion = version
-	}
-	return render.Workers(cfg, m.files, m.vars, map[string]render.PoolPlacement{p.Name: place})
+	vars := maps.Clone(m.vars)
+	vars[kubernetesVariable] = cmp.Or(like.kubernetes(), cfg.KubernetesVersion)
+	return render.Workers(cfg, m.files, vars, map[string]render.PoolPlacement{p.Name: place})
 }
+
+// kubernetesVariable is the variable of the manifests with the version of Kubernetes.
+const kubernetesVariable = "KUBERNETES_VERSION"
 
 // pool are the objects of a part of a worker pool.
 type pool struct {
@@ -108,20 +132,21 @@ func poolOf(objects []*unstructured.Unstructured) (p pool) {
 }
 
 // addPool makes the objects of a part of a pool, with a MachineSet and a Machine for each of its servers.
-func (m *making) addPool(objects []*unstructured.Unstructured, g config.PoolGroup, servers []server,
-	note func(string, ...any)) error {
+func (m *making) addPool(objects []*unstructured.Unstructured, g config.PoolGroup, servers []server) error {
 	if len(servers) == 0 {
 		return nil
 	}
 	p := poolOf(objects)
 	if p.deployment == nil || p.template == nil || p.config == nil {
-		return fmt.Errorf("%s has no MachineDeployment, HCloudMachineTemplate or TalosConfigTemplate", m.files.WorkerPool.Name)
+		return fmt.Errorf("%s has no MachineDeployment, HCloudMachineTemplate or TalosConfigTemplate",
+			m.files.WorkerPool.Name)
 	}
-	if err := m.keepPoolConfig(p, servers, note); err != nil {
+	if err := m.keepPoolConfig(p, g, servers); err != nil {
 		return err
 	}
 	if has := int64(len(servers)); has != int64(g.Replicas) && g.Max == 0 {
-		note("worker pool %s has %d servers in MachineDeployment %s and is to keep them, where the configuration has %d",
+		m.note("worker pool %s has %d servers in MachineDeployment %s and is to keep them, where the configuration "+
+			"has %d",
 			g.Pool, has, p.deployment.GetName(), g.Replicas)
 	}
 	for _, o := range objects {
@@ -148,10 +173,10 @@ func (m *making) addPool(objects []*unstructured.Unstructured, g config.PoolGrou
 }
 
 // keepPoolConfig has a pool's TalosConfigTemplate make servers as those that exist. Its name is its content's.
-func (m *making) keepPoolConfig(p pool, servers []server, note func(string, ...any)) error {
-	o := configured{object: p.config, spec: []string{"spec", "template", "spec"}, cfg: m.cfg}
-	o.cfg.KubernetesVersion = capi.Text(p.deployment, "spec", "template", "spec", "version")
-	if err := m.keepMachineConfig(o, servers, note); err != nil {
+func (m *making) keepPoolConfig(p pool, g config.PoolGroup, servers []server) error {
+	o := configured{object: p.config, spec: []string{"spec", "template", "spec"}, name: "worker pool " + g.Name,
+		cfg: m.cfg}
+	if err := m.keepMachineConfig(o, servers); err != nil {
 		return err
 	}
 	name, err := render.NameByContent(p.deployment.GetName(), p.config)

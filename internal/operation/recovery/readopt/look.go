@@ -198,7 +198,7 @@ func nodeMachine(n *corev1.Node) string {
 	if n == nil {
 		return ""
 	}
-	return n.Annotations["cluster.x-k8s.io/machine"]
+	return n.Annotations[capi.NodeMachineAnnotation]
 }
 
 // isMember tells whether etcd counts a server.

@@ -184,7 +184,8 @@ func (p *Plan) release() flow.Node {
 		Run:      flow.With2(r.unpause, p.Management, p.comparison),
 		After:    flow.Of(p.Cluster, secret),
 		Spec:     r.spec(),
-		Deadline: wait.Overhead,
+		Deadline: cfg.LoadBalancerTimeout.D() + wait.Overhead,
+		Waits:    []flow.Wait{wait.Webhooks(cfg)},
 	})
 	within := cfg.NodesTimeout.D() + cfg.ControlPlaneTimeout.D()
 	return flow.Add(g, flow.Task[steps.Pivot]{

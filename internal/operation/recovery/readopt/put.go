@@ -298,7 +298,7 @@ func (r inputs) unpause(ctx context.Context, say flow.Say, m steps.Management, d
 		return o.GetKind() == "Secret" && o.GetName() == config.TokenSecretName
 	})
 	if r.source.Contents.Header.FromServers {
-		if objects, err = completed(ctx, target, objects); err != nil {
+		if objects, err = r.completed(ctx, say, target, objects); err != nil {
 			return steps.Pivot{}, err
 		}
 	}
@@ -323,30 +323,40 @@ func (r inputs) unpause(ctx context.Context, say flow.Say, m steps.Management, d
 }
 
 // completed are objects that were made from the servers with what the API server and the webhooks make of them: as they
-// would be if they were written once more. Nothing is written.
-func completed(ctx context.Context, target *kube.Cluster, objects []*unstructured.Unstructured) (
-	all []*unstructured.Unstructured, err error) {
+// would be if they were written over those that are there. Nothing is written. What only those have is no difference,
+// and one that could not be written stays as it is.
+func (r inputs) completed(ctx context.Context, say flow.Say, target *kube.Cluster,
+	objects []*unstructured.Unstructured) (all []*unstructured.Unstructured, err error) {
 	for _, was := range objects {
-		is, err := apply.ReadCopied(ctx, target, was)
-		if err != nil {
-			return nil, err
-		}
-		if is == nil {
-			all = append(all, was)
-			continue
-		}
 		written := was.DeepCopy()
-		metadata := map[string]any{"labels": was.GetLabels(), "annotations": was.GetAnnotations()}
-		written.Object["metadata"] = metadata
+		written.Object["metadata"] = map[string]any{"labels": was.GetLabels(), "annotations": was.GetAnnotations()}
 		patch, err := json.Marshal(written.Object)
 		if err != nil {
 			return nil, err
 		}
-		if err := target.Patch(ctx, is, client.RawPatch(types.MergePatchType, patch), client.DryRunAll); err != nil {
-			return nil, fmt.Errorf("compare %s with what it was made as: %w", kube.Describe(was), err)
+		o := was
+		w := wait.Wait{What: "the webhooks for " + kube.Describe(was), Within: r.cfg.LoadBalancerTimeout.D()}
+		err = w.Until(ctx, say, func(ctx context.Context) (string, error) {
+			is, err := apply.ReadCopied(ctx, target, was)
+			if err != nil || is == nil {
+				return "", err
+			}
+			err = target.Patch(ctx, is, client.RawPatch(types.MergePatchType, patch), client.DryRunAll)
+			switch {
+			case err == nil:
+				is.SetOwnerReferences(was.GetOwnerReferences())
+				o = is
+			case apierrors.IsInvalid(err), apierrors.IsForbidden(err):
+				return "", nil
+			case !kube.WebhookDown(err):
+				err = wait.Final(fmt.Errorf("compare %s with what it was made as: %w", kube.Describe(was), err))
+			}
+			return "", err
+		})
+		if err != nil {
+			return nil, err
 		}
-		is.SetOwnerReferences(was.GetOwnerReferences())
-		all = append(all, is)
+		all = append(all, o)
 	}
 	return all, nil
 }
