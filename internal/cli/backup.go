@@ -119,8 +119,7 @@ func newBackupCommand(c *call) *cobra.Command {
 	cmd.Flags().BoolVar(&own.Plain, "unencrypted", false, "not encrypted: readable by everyone who has the file, with "+
 		"all keys of the cluster in it")
 	cmd.Flags().BoolVar(&own.FromServers, "from-servers", false, "where the Cluster API objects are lost and there "+
-		"is no "+
-		"backup: make them from the servers, their Talos and Hetzner, for readopt")
+		"is no backup: make them from the servers, their Talos and Hetzner, for readopt")
 	cmd.AddCommand(newBackupListCommand(c), newBackupVerifyCommand(c), newBackupKeyCommand(c),
 		newBackupCronJobCommand(c))
 	return cmd

@@ -120,8 +120,7 @@ func choose(ctx context.Context, manager *kube.Cluster, chosen Selection) (*unst
 		return nil, usage.Errorf("the cluster at %s holds no Cluster object of Cluster API, so it manages no cluster: name the "+
 			"kubeconfig of the management cluster in MANAGEMENT_KUBECONFIG, which after a pivot is the cluster's own; where the "+
 			"Cluster API objects are lost, readopt recreates them from a backup, which backup --from-servers makes "+
-			"where there "+
-			"is none", manager.Host())
+			"where there is none", manager.Host())
 	case len(fit) == 0:
 		return nil, usage.Errorf("the cluster at %s has no such Cluster object; it has %s", manager.Host(),
 			strings.Join(names, ", "))

@@ -65,8 +65,7 @@ func managerOf(ctx context.Context, at session.Inspection) (*kube.Cluster, error
 			}
 		}
 		return nil, usage.Errorf("adopt needs the kubeconfig of the cluster that has the Cluster API objects: name " +
-			"it in " +
-			"MANAGEMENT_KUBECONFIG; after a pivot it is the cluster's own, and for a kind cluster \"kind get " +
+			"it in MANAGEMENT_KUBECONFIG; after a pivot it is the cluster's own, and for a kind cluster \"kind get " +
 			"kubeconfig\" prints it")
 	}
 	data, err := at.Tools.Existing(ctx, at.Cfg.ManagementName())

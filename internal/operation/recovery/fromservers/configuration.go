@@ -72,8 +72,7 @@ func (s *survey) configuration(cfg config.Config, note note) (config.Config, err
 	for _, other := range s.servers {
 		if other.config != nil && (other.Type != one.Type || other.talos != one.talos || other.Image != one.Image) {
 			note("server %s (%s, Talos %s, image %s) is another one than the newest, %s (%s, Talos %s, image %s), "+
-				"and stays: "+
-				"a rollout that was under way is not continued", other.Name, other.Type, other.talos,
+				"and stays: a rollout that was under way is not continued", other.Name, other.Type, other.talos,
 				cmp.Or(other.Image, "unknown"),
 				one.Name, one.Type, one.talos, cmp.Or(one.Image, "unknown"))
 		}

@@ -65,8 +65,7 @@ func open[T any](tools platform.Tools, file string, with func(platform.Tools, st
 	found, err := with(tools, file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return found, usage.Errorf("there is no %s: put that of the cluster there. Both the kubeconfig and the "+
-			"talosconfig "+
-			"of an administrator are needed", tools.Files.Path(file))
+			"talosconfig of an administrator are needed", tools.Files.Path(file))
 	}
 	return found, err
 }

@@ -136,8 +136,7 @@ func (s *survey) lookAtServers(ctx context.Context, cfg config.Config, tools pla
 		return one.node != nil && one.node.Spec.ProviderID == one.ProviderID()
 	}) {
 		return usage.Errorf("no control plane server of cluster %s (%s) is a node of the cluster that %s leads to: "+
-			"that is "+
-			"another cluster's", name, hetzner.ServerNames(servers), tools.Files.Path(platform.Kubeconfig))
+			"that is another cluster's", name, hetzner.ServerNames(servers), tools.Files.Path(platform.Kubeconfig))
 	}
 	for _, all := range [][]server{s.servers, s.workers} {
 		slices.SortFunc(all, func(a, b server) int { return cmp.Compare(a.ID, b.ID) })
@@ -236,8 +235,7 @@ func (s *survey) refuseServers(cfg config.Config) error {
 	}
 	if s.bundle.Secrets.SecretboxEncryptionSecret == "" {
 		return usage.Errorf("the API servers of cluster %s encrypt with the key of Talos before 1.3 (aescbc), which "+
-			"the "+
-			"bootstrap provider gives no new server: such a cluster is not supported", cfg.ClusterName)
+			"the bootstrap provider gives no new server: such a cluster is not supported", cfg.ClusterName)
 	}
 	return nil
 }

@@ -165,8 +165,7 @@ func (m *making) keepServices(infrastructure *unstructured.Unstructured, api str
 			continue
 		}
 		m.note("load balancer %s listens on port %d (%s, to port %d), which the manifest does not say: it is kept; "+
-			"write it "+
-			"into extraServices of %s", m.balancer.Name, s.ListenPort, s.Protocol, s.DestinationPort,
+			"write it into extraServices of %s", m.balancer.Name, s.ListenPort, s.Protocol, s.DestinationPort,
 			m.files.Cluster.Name)
 		all = append(all, map[string]any{"protocol": s.Protocol, "listenPort": int64(s.ListenPort),
 			"destinationPort": int64(s.DestinationPort)})

@@ -57,8 +57,7 @@ func (m *making) addPools() error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(sets)) {
 		m.note("the workers of MachineDeployment %s get no Machine: they are left as they are, and no cluster "+
-			"manages them. %s, "+
-			"and make the backup again", name, m.configures(name))
+			"manages them. %s, and make the backup again", name, m.configures(name))
 	}
 	return nil
 }
@@ -69,8 +68,7 @@ func (m *making) configures(deployment string) string {
 	for _, p := range m.cfg.Workers {
 		if n, is := strings.CutPrefix(name, p.Name+"-"); is && n != "" && strings.Trim(n, "0123456789") == "" {
 			return fmt.Sprintf("They are of pool %s, which has more servers than are configured: raise its "+
-				"replicas, or its "+
-				"max, to their number", p.Name)
+				"replicas, or its max, to their number", p.Name)
 		}
 	}
 	return "Configure a pool " + name + " (workers in bootstrap.yaml)"
