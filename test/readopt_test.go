@@ -174,7 +174,7 @@ func (l *lostCluster) readoptsWorkers(t *testing.T) {
 	before := serverWrites(t, l.command)
 	configure(fmt.Sprintf(pool, 3))
 	said := l.saveBackup(t, "--from-servers", "--config", file).output
-	for _, want := range []string{"has 2 servers", "a patch of TalosConfigTemplate", "machine.sysctls.vm.swappiness"} {
+	for _, want := range []string{"has 2 servers", "becomes a patch: machine.sysctls.vm.swappiness"} {
 		if !strings.Contains(said, want) {
 			t.Errorf("it does not say %q:\n%s", want, said)
 		}

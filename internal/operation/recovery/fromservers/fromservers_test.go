@@ -24,6 +24,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/base/usage"
 	"github.com/slipway-k8s/slipway/internal/client/hetzner"
 	"github.com/slipway-k8s/slipway/internal/client/kube/kubetest"
+	"github.com/slipway-k8s/slipway/internal/client/kubeconfig"
 	"github.com/slipway-k8s/slipway/internal/client/talos"
 	"github.com/slipway-k8s/slipway/internal/cluster/backup"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
@@ -221,6 +222,13 @@ func TestObjects(t *testing.T) {
 		is.Secrets.SecretboxEncryptionSecret != m.bundle.Secrets.SecretboxEncryptionSecret ||
 		is.TrustdInfo.Token == "" {
 		t.Errorf("the keys are not the cluster's: %v", err)
+	}
+	data, err = backup.SecretData(source.Secret("k8s-kubeconfig"), "value")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if is, err := kubeconfig.Accept(data); err != nil || is.Server != address+":6443" {
+		t.Errorf("the controllers reach the API at %v: %v", is, err)
 	}
 	if key, err := backup.SecretData(source.Secret("k8s-ca"), "tls.key"); err != nil ||
 		string(key) != string(m.bundle.Certs.K8s.Key) {
@@ -572,7 +580,7 @@ func TestRead(t *testing.T) {
 			case c.says == "":
 				h := source.Contents.Header
 				if !h.FromServers || h.SelfManaged != c.self || h.UID != "workload" ||
-					len(source.Contents.Secrets) != 4 {
+					len(source.Contents.Secrets) != 5 {
 					t.Errorf("%+v, %d Secrets", h, len(source.Contents.Secrets))
 				}
 			}

@@ -3,6 +3,7 @@ package fromservers
 import (
 	"cmp"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -15,6 +16,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/cluster-api/util/certs"
+	"sigs.k8s.io/cluster-api/util/kubeconfig"
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/base/usage"
@@ -263,7 +267,31 @@ func (m *making) addSecrets() error {
 	m.addSecret(name+backup.TalosSecretSuffix, m.cluster, map[string][]byte{"bundle": bundle})
 	m.addSecret(name+"-ca", m.cluster, map[string][]byte{"tls.crt": authority.Crt, "tls.key": authority.Key})
 	m.addSecret(name+"-talosconfig", m.cluster, map[string][]byte{"talosconfig": m.talosconfig})
+	access, err := m.kubeconfig(authority)
+	if err != nil {
+		return fmt.Errorf("make the kubeconfig of the controllers: %w", err)
+	}
+	m.addSecret(name+"-kubeconfig", m.tcp, map[string][]byte{"value": access})
 	return nil
+}
+
+// kubeconfig is the one that CACPPT makes where there is none. Cluster API, which looks for it before that, looks again
+// only after half a minute.
+func (m *making) kubeconfig(authority *x509.PEMEncodedCertificateAndKey) ([]byte, error) {
+	certificate, err := certs.DecodeCertPEM(authority.Crt)
+	if err != nil {
+		return nil, err
+	}
+	key, err := certs.DecodePrivateKeyPEM(authority.Key)
+	if err != nil { // not the error itself, which may quote the key
+		return nil, errors.New("the key of the Kubernetes API's authority cannot be read")
+	}
+	server := m.newest().config.Cluster().Endpoint().String()
+	made, err := kubeconfig.New(m.cfg.ClusterName, server, certificate, key)
+	if err != nil {
+		return nil, err
+	}
+	return clientcmd.Write(*made)
 }
 
 func whole(pair *x509.PEMEncodedCertificateAndKey) bool {
