@@ -215,6 +215,10 @@ func (s *Server) serveObject(w http.ResponseWriter, r *http.Request, path string
 		case o != nil && o.GetGeneration() > 0 && !reflect.DeepEqual(o.Object["spec"], in.Object["spec"]):
 			in.SetGeneration(o.GetGeneration() + 1)
 		}
+		if r.URL.Query().Get("dryRun") != "" {
+			reply(w, http.StatusOK, in.Object)
+			return
+		}
 		o = s.store(path, in)
 		s.react(o)
 		reply(w, http.StatusOK, o.Object)

@@ -70,15 +70,16 @@ func (s *survey) configuration(cfg config.Config, note note) (config.Config, err
 	}
 	note.overrides(&cfg.ControlPlaneEndpoint, "CONTROL_PLANE_ENDPOINT", kind)
 	for _, other := range s.servers {
-		if other.config != nil && (other.Type != one.Type || other.talos != one.talos || other.Image != one.Image) {
-			note("server %s (%s, Talos %s, image %s) is another one than the newest, %s (%s, Talos %s, image %s), "+
-				"and stays: a rollout that was under way is not continued", other.Name, other.Type, other.talos,
-				cmp.Or(other.Image, "unknown"),
-				one.Name, one.Type, one.talos, cmp.Or(one.Image, "unknown"))
+		if other.config != nil && other.kind() != one.kind() {
+			note("server %s (%s) is not as the newest, %s (%s), and stays: a rollout that was under way is not continued",
+				other.Name, other.kind(), one.Name, one.kind())
 		}
 	}
 	return cfg, nil
 }
+
+// kind is what a rollout changes of a server, besides its machine configuration.
+func (one server) kind() string { return one.Type + ", Talos " + one.talos }
 
 // kubernetes is the version of Kubernetes that a server runs; empty: that is not known.
 func (one server) kubernetes() string {

@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
@@ -64,15 +65,22 @@ func (m *made) says(want, not []string) {
 	}
 }
 
+// keysOf are the keys of all the tests' clusters: one of them takes seconds to make.
+var keysOf = sync.OnceValues(func() (*secrets.Bundle, error) {
+	return secrets.NewBundle(secrets.NewClock(), machinery.TalosVersionCurrent)
+})
+
 // newMade is a cluster with three servers, as the configuration makes them, which have patches besides.
 func newMade(t *testing.T, cfg config.Config, patches ...string) *made {
 	t.Helper()
-	bundle, err := secrets.NewBundle(secrets.NewClock(), machinery.TalosVersionCurrent)
+	keys, err := keysOf()
 	if err != nil {
 		t.Fatal(err)
 	}
+	bundle, of := *keys, *keys.Secrets
+	bundle.Secrets = &of
 	m := &made{T: t, cfg: cfg}
-	m.bundle, m.talosconfig = bundle, []byte("credentials")
+	m.bundle, m.talosconfig = &bundle, []byte("credentials")
 	m.architectures = map[string]string{"cx33": "amd64", "cax21": "arm64"}
 	m.balancer = &hetzner.LoadBalancer{ID: 9, Name: "lb", Addresses: []netip.Addr{netip.MustParseAddr(address)},
 		Type: cfg.LoadBalancerType, Location: "nbg1", Services: []hetzner.BalancerService{{Protocol: "tcp",

@@ -106,8 +106,7 @@ func (s *survey) lookAtNodes(ctx context.Context, cfg config.Config, workload *k
 		} {
 			if is := n.Annotations[annotation]; is != "" && is != want.is {
 				return usage.Errorf("node %s says that it is of %s=%s, not of %s: a cluster keeps it; set %s=%s",
-					n.Name,
-					want.variable, is, want.is, want.variable, is)
+					n.Name, want.variable, is, want.is, want.variable, is)
 			}
 		}
 	}

@@ -143,8 +143,7 @@ func (m *making) addPool(objects []*unstructured.Unstructured, g config.PoolGrou
 		return err
 	}
 	if has := int64(len(servers)); has != int64(g.Replicas) && g.Max == 0 {
-		m.note("worker pool %s has %d servers in MachineDeployment %s and is to keep them, where the configuration "+
-			"has %d",
+		m.note("worker pool %s has %d servers in MachineDeployment %s and is to keep them; the configuration has %d",
 			g.Pool, has, p.deployment.GetName(), g.Replicas)
 	}
 	for _, o := range objects {

@@ -381,6 +381,48 @@ func TestObjectsComeBackPaused(t *testing.T) {
 	}
 }
 
+// TestObjectsMadeFromServersAreCompared holds that what an API server or a webhook has filled in is no difference where
+// the objects were made from the servers, and that a changed value is.
+func TestObjectsMadeFromServersAreCompared(t *testing.T) {
+	w := newReadoptWorld(t)
+	w.Provider.There = true
+	r := w.plan(t).in
+	o, err := r.ensureOrphaned(t.Context(), w.say)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := r.compareAll(t.Context(), w.say, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.tools.Files.Write(platform.ManagementKubeconfig, w.Management.Kubeconfig()); err != nil {
+		t.Fatal(err)
+	}
+	m := steps.Management{Kubeconfig: platform.ManagementKubeconfig}
+	if _, err := r.putBack(t.Context(), w.say, m, d); err != nil {
+		t.Fatal(err)
+	}
+	change := func(fields clustertest.Map) {
+		w.Management.Change(clustertest.CAPI, "Machine", config.DefaultNamespace, "k8s-control-plane-m0", fields)
+	}
+	refused := func(what, field string) {
+		t.Helper()
+		if _, err := r.unpause(t.Context(), w.say, m, d); err == nil || !strings.Contains(err.Error(), field) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	change(clustertest.Map{"metadata": clustertest.Map{"labels": clustertest.Map{"filled": "in"}},
+		"spec": clustertest.Map{"nodeDeletionTimeout": "10s"}})
+	refused("a backup of the objects", "spec.nodeDeletionTimeout")
+	w.source.Contents.Header.FromServers = true
+	change(clustertest.Map{"spec": clustertest.Map{"version": "v9"}})
+	refused("another value", "spec.version")
+	change(clustertest.Map{"spec": clustertest.Map{"version": "v1.32.2"}})
+	if _, err := r.unpause(t.Context(), w.say, m, d); err != nil {
+		t.Errorf("what is filled in is a difference: %v", err)
+	}
+}
+
 // order wants the Cluster to have been made first, and every owner before what it owns, by the UID that it has here.
 func (w *readoptWorld) order(t *testing.T) {
 	t.Helper()
