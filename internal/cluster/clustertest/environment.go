@@ -147,7 +147,7 @@ func (w *Environment) Tools() platform.Tools {
 func Run(t *testing.T, g *flow.Graph, targets []string, journal flow.Journal, observe func(flow.Event)) (*flow.Report,
 	error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	return g.Run(ctx, flow.Options{Journal: journal, Targets: targets, Observe: func(e flow.Event) {
 		t.Log(e.Kind, e.Step, e.Message, e.Err)

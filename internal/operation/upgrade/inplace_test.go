@@ -186,7 +186,7 @@ func TestTalosInPlaceKeepsTheQuorum(t *testing.T) {
 		}}, nil
 	}
 	cfg := p.configured(t, "TALOS_VERSION=v1.13.12")
-	cfg.ControlPlaneTimeout, cfg.NodesTimeout = config.Duration(time.Second), config.Duration(time.Second)
+	cfg.ControlPlaneTimeout, cfg.NodesTimeout = config.Duration(4*time.Second), config.Duration(4*time.Second)
 	_, err := p.upgrade(t, cfg, tools, Options{InPlace: true})
 	if err == nil || !strings.Contains(err.Error(), "KubeletNotReady") || len(told) != 1 {
 		t.Errorf("%d servers were upgraded: %v", len(told), err)
