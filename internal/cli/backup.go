@@ -118,8 +118,8 @@ func newBackupCommand(c *call) *cobra.Command {
 	cmd.Flags().IntVar(&own.Keep, "keep", 0, "keep the newest `N` of this cluster there, in place of BACKUP_KEEP")
 	cmd.Flags().BoolVar(&own.Plain, "unencrypted", false, "not encrypted: readable by everyone who has the file, with "+
 		"all keys of the cluster in it")
-	cmd.Flags().BoolVar(&own.FromServers, "from-servers", false, "where the Cluster API objects are lost and there "+
-		"is no backup: make them from the servers, their Talos and Hetzner, for readopt")
+	cmd.Flags().BoolVar(&own.FromServers, "from-servers", false, "of a cluster whose Cluster API objects are "+
+		"lost: make them from the servers, for readopt")
 	cmd.AddCommand(newBackupListCommand(c), newBackupVerifyCommand(c), newBackupKeyCommand(c),
 		newBackupCronJobCommand(c))
 	return cmd

@@ -131,8 +131,7 @@ func manuals() map[string]manual {
 		"restore": {arguments: file, needs: token + "; the backup's keys; that no server of the cluster is left",
 			changes: "as bootstrap; etcd gets the data of the backup",
 			example: "restore --diagnose", page: "recovery.md#all-servers-lost"},
-		"adopt": {needs: token + "; MANAGEMENT_KUBECONFIG, the cluster that has the Cluster API objects, unless the " +
-			"state folder leads to it",
+		"adopt": {needs: token + "; MANAGEMENT_KUBECONFIG, or a state folder that leads to the objects",
 			changes: "writes bootstrap.yaml, manifests/ and bootstrap/ where they differ from the built-in files, and reserves the " +
 				"cluster's name; asks first; nothing of the cluster",
 			example: "adopt --dry-run MANAGEMENT_KUBECONFIG=k8s.kubeconfig", page: "adopt.md"},

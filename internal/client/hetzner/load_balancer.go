@@ -15,10 +15,18 @@ type LoadBalancer struct {
 	Name      string
 	Addresses []netip.Addr // public and private, the public IPv4 address first
 	Public    bool         // it has a public interface
-	Ports     []int        // that it listens on, ascending
 	Type      string       // "lb11"
 	Location  string       // "nbg1"
 	Services  []BalancerService
+}
+
+// Ports are those that it listens on, ascending.
+func (lb LoadBalancer) Ports() (ports []int) {
+	for _, s := range lb.Services {
+		ports = append(ports, s.ListenPort)
+	}
+	slices.Sort(ports)
+	return ports
 }
 
 // BalancerService is a port that a load balancer listens on, as CAPH configures it.
@@ -68,9 +76,7 @@ func loadBalancer(lb *hcloud.LoadBalancer) LoadBalancer {
 		one.Addresses = append(one.Addresses, addressesOf(n.IP)...)
 	}
 	for _, s := range lb.Services {
-		one.Ports = append(one.Ports, s.ListenPort)
 		one.Services = append(one.Services, BalancerService{string(s.Protocol), s.ListenPort, s.DestinationPort})
 	}
-	slices.Sort(one.Ports)
 	return one
 }

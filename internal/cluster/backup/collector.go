@@ -74,8 +74,8 @@ type Made struct {
 	Members          []EtcdSource // of etcd, in the order in which they are asked for a snapshot
 }
 
-// ReadWith is Read for a cluster whose Cluster API objects are lost.
-func (collector Collector) ReadWith(ctx context.Context, say flow.Say, version string, workload *kube.Cluster,
+// ReadMade is Read for a cluster whose Cluster API objects are lost, with those that were made in their place.
+func (collector Collector) ReadMade(ctx context.Context, say flow.Say, version string, workload *kube.Cluster,
 	made Made) (*CollectorSource, error) {
 	s := &CollectorSource{o: collector, Contents: Contents{Objects: made.Objects, Secrets: made.Secrets}}
 	s.members = func(context.Context) (talos.Client, []EtcdSource, error) { return made.Talos, made.Members, nil }

@@ -57,8 +57,8 @@ type Header struct {
 	// Host is the name of the machine that wrote it; empty in format 1.
 	Host        string `json:"host,omitempty"`
 	SelfManaged bool   `json:"selfManaged"`
-	// FromServers tells that the Cluster API objects were lost, and were made from the servers for the backup. They do
-	// not have what the webhooks of a management cluster fill in.
+	// FromServers tells that the Cluster API objects were lost, and were made from the servers, without what webhooks
+	// fill in.
 	FromServers bool              `json:"fromServers,omitempty"`
 	Versions    map[string]string `json:"versions"` // by variable: "TALOS_VERSION" → "v1.12.2"
 	Etcd        Etcd              `json:"etcd"`

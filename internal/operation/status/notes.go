@@ -56,10 +56,10 @@ func uncoverable(ctx context.Context, cfg config.Config, tools platform.Tools) (
 	}
 	var notes []string
 	for _, lb := range balancers {
-		if !lb.Public || len(lb.Ports) == 0 {
+		if !lb.Public || len(lb.Services) == 0 {
 			continue
 		}
-		ports := strings.Trim(fmt.Sprint(lb.Ports), "[]")
+		ports := strings.Trim(fmt.Sprint(lb.Ports()), "[]")
 		notes = append(notes, fmt.Sprintf("firewall %s is applied to the servers, but Hetzner's firewalls cannot be "+
 			"applied to a load balancer: %s answers every address on %s (docs/firewall.md, \"What it cannot protect\")",
 			firewall.Name, situation.DescribeBalancer(lb), strings.Join(strings.Fields(ports), " and ")))

@@ -14,6 +14,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
+	"github.com/slipway-k8s/slipway/internal/cluster/situation"
 	"github.com/slipway-k8s/slipway/internal/ensure/claims"
 	"github.com/slipway-k8s/slipway/internal/operation/adopt"
 	"github.com/slipway-k8s/slipway/internal/operation/forecast"
@@ -56,23 +57,30 @@ func DescribeCluster(ctx context.Context, k session.Cluster) (*adopt.Description
 }
 
 // managerOf is the cluster that has the Cluster API objects: the one that MANAGEMENT_KUBECONFIG names, else the one
-// that the state folder knows, as after a readoption.
+// that the state folder leads to, as after a readoption.
 func managerOf(ctx context.Context, at session.Inspection) (*kube.Cluster, error) {
-	if !at.Tools.ManagementGiven() {
-		for _, file := range []string{platform.ManagementKubeconfig, platform.Kubeconfig} {
-			if c, err := connect.Cluster(at.Tools, file); !errors.Is(err, fs.ErrNotExist) {
-				return c, err
-			}
+	if at.Tools.ManagementGiven() {
+		data, err := at.Tools.Existing(ctx, at.Cfg.ManagementName())
+		if err != nil {
+			return nil, err
 		}
+		return connect.Management(at.Tools, data)
+	}
+	lacks := func(file string) bool {
+		_, err := at.Tools.Files.Read(file)
+		return errors.Is(err, fs.ErrNotExist)
+	}
+	if lacks(platform.ManagementKubeconfig) && lacks(platform.Kubeconfig) {
 		return nil, usage.Errorf("adopt needs the kubeconfig of the cluster that has the Cluster API objects: name " +
 			"it in MANAGEMENT_KUBECONFIG; after a pivot it is the cluster's own, and for a kind cluster \"kind get " +
 			"kubeconfig\" prints it")
 	}
-	data, err := at.Tools.Existing(ctx, at.Cfg.ManagementName())
+	sources, err := render.Read(render.VariablesOf(at.Cfg.Config), at.Tools.Overrides)
 	if err != nil {
-		return nil, err
+		return nil, &usage.Error{Err: err}
 	}
-	return connect.Management(at.Tools, data)
+	manager, _, err := situation.ManagingCluster(ctx, at.Cfg.Config, at.Tools, sources, func(string, ...any) {})
+	return manager, err
 }
 
 // Folders are where the files of a description are written.

@@ -71,8 +71,8 @@ func (s *survey) configuration(cfg config.Config, note note) (config.Config, err
 	note.overrides(&cfg.ControlPlaneEndpoint, "CONTROL_PLANE_ENDPOINT", kind)
 	for _, other := range s.servers {
 		if other.config != nil && other.kind() != one.kind() {
-			note("server %s (%s) is not as the newest, %s (%s), and stays: a rollout that was under way is not continued",
-				other.Name, other.kind(), one.Name, one.kind())
+			note("server %s (%s) is not as the newest, %s (%s), and stays: a rollout that was under way is not "+
+				"continued", other.Name, other.kind(), one.Name, one.kind())
 		}
 	}
 	return cfg, nil

@@ -57,7 +57,7 @@ func (c Collector) Read(ctx context.Context, say flow.Say, version string) (*bac
 	if made.SelfManaged, err = hadProviders(ctx, workload); err != nil {
 		return nil, err
 	}
-	return backup.NewCollector(cfg, tools).ReadWith(ctx, say, version, workload, made)
+	return backup.NewCollector(cfg, tools).ReadMade(ctx, say, version, workload, made)
 }
 
 // open opens what a file of the state folder leads to.

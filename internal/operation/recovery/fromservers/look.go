@@ -73,7 +73,7 @@ func look(ctx context.Context, cfg config.Config, tools platform.Tools, workload
 	if err := s.lookAtServers(ctx, cfg, tools); err != nil {
 		return nil, err
 	}
-	if err := s.lookAtBalancer(ctx, cfg, tools, ""); err != nil {
+	if err := s.lookAtAddress(ctx, cfg, tools); err != nil {
 		return nil, err
 	}
 	if err := s.askServers(ctx, cfg); err != nil {
@@ -132,7 +132,7 @@ func (s *survey) lookAtServers(ctx context.Context, cfg config.Config, tools pla
 			"nothing to make a backup from", name, name)
 	}
 	if !slices.ContainsFunc(s.servers, func(one server) bool {
-		return one.node != nil && one.node.Spec.ProviderID == one.ProviderID()
+		return one.node != nil && slices.Contains([]string{"", one.ProviderID()}, one.node.Spec.ProviderID)
 	}) {
 		return usage.Errorf("no control plane server of cluster %s (%s) is a node of the cluster that %s leads to: "+
 			"that is another cluster's", name, hetzner.ServerNames(servers), tools.Files.Path(platform.Kubeconfig))
@@ -152,24 +152,28 @@ func (s *survey) lookAtServers(ctx context.Context, cfg config.Config, tools pla
 	return nil
 }
 
-// lookAtBalancer finds the load balancer by the cluster's label, or by its address, which may be empty.
-func (s *survey) lookAtBalancer(ctx context.Context, cfg config.Config, tools platform.Tools, address string) error {
-	c, name := tools.Hetzner, cfg.ClusterName
-	var err error
-	s.primaryIP, err = hetzner.FindEndpoint(ctx, c, name)
+// lookAtAddress finds the Primary IP that keeps the API's address, and the load balancer that has it.
+func (s *survey) lookAtAddress(ctx context.Context, cfg config.Config, tools platform.Tools) (err error) {
+	s.primaryIP, err = hetzner.FindEndpoint(ctx, tools.Hetzner, cfg.ClusterName)
 	if foreign, is := errors.AsType[*hetzner.ForeignError](err); is {
 		s.foreign = foreign
 	} else if err != nil {
 		return err
 	}
+	address := ""
 	if s.primaryIP != nil {
 		address = s.primaryIP.IPv4.String()
 	}
-	found, err := hetzner.SurvivingBalancer(ctx, c, name, address)
+	return s.lookAtBalancer(ctx, cfg, tools, address)
+}
+
+// lookAtBalancer finds the load balancer by the cluster's label, or by its address, which may be empty.
+func (s *survey) lookAtBalancer(ctx context.Context, cfg config.Config, tools platform.Tools, address string) error {
+	found, err := hetzner.SurvivingBalancer(ctx, tools.Hetzner, cfg.ClusterName, address)
 	if err != nil || found == nil {
 		return err
 	}
-	lb, err := hetzner.LoadBalancerByID(ctx, c, found.ID)
+	lb, err := hetzner.LoadBalancerByID(ctx, tools.Hetzner, found.ID)
 	s.balancer = &lb
 	return err
 }

@@ -70,8 +70,8 @@ func (s *survey) objects(cfg config.Config, note note) (backup.Made, error) {
 // controlPlaneSpec is where a TalosControlPlane has the TalosConfigSpec of its servers.
 var controlPlaneSpec = []string{"spec", "controlPlaneConfig", "controlplane"}
 
-// render makes the objects of the manifests. The template keeps the name that the newest server's begins with, where
-// its content is the manifests'.
+// render makes the objects of the manifests. The template is called as the newest server's name begins, so that a later
+// run, for which a template of the same content keeps its name, makes no other.
 func (m *making) render() error {
 	sources, err := m.sources(m.cfg)
 	if err != nil {
@@ -85,9 +85,8 @@ func (m *making) render() error {
 	}
 	for _, o := range r.Now {
 		if o.GroupVersionKind() == capi.MachineTemplateKind && o.GetName() == r.Template {
-			place := render.PlacementOf(nil, nil, o)
-			place.Template = withoutSuffix(m.newest().Name)
-			m.vars = v.Placed(render.Placement{Template: place.Template, TemplateHash: place.TemplateHash})
+			m.vars = v.Placed(render.Placement{Template: withoutSuffix(m.newest().Name),
+				TemplateHash: render.PlacementOf(nil, nil, o).TemplateHash})
 		}
 	}
 	if r, err = render.Manifests(m.cfg, sources, m.vars); err != nil {

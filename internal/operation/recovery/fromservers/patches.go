@@ -13,9 +13,9 @@ import (
 	"github.com/slipway-k8s/slipway/internal/cluster/machineconfig"
 )
 
-// ofOneServer are fields that no patch may give to every server: what tells servers apart, versions, which the objects
+// neverPatched are fields that no patch may give to every server: what tells servers apart, versions, which the objects
 // have in fields of their own, and keys, which the bootstrap provider writes.
-func ofOneServer() []string {
+func neverPatched() []string {
 	return []string{"machine.type", "machine.token", "machine.ca", "machine.network.hostname", "machine.kubelet.image",
 		"cluster.id", "cluster.secret", "cluster.token", "cluster.ca", "cluster.aggregatorCA", "cluster.serviceAccount",
 		"cluster.etcd.ca", "cluster.aescbcEncryptionSecret", "cluster.secretboxEncryptionSecret",
@@ -70,7 +70,7 @@ func (m *making) keepMachineConfig(o configured, servers []server) error {
 }
 
 // patch adds patches with the fields that a server has and a new one would not get. left are those that do not become a
-// patch: fields of one server, those in which servers differ, and what Talos does not take.
+// patch: those of neverPatched, those in which servers differ, and what Talos does not take.
 func (m *making) patch(o configured, like server, apart []machineconfig.Field) (patched, left []machineconfig.Field,
 	err error) {
 	differ, err := m.differences(o, like)
@@ -78,7 +78,7 @@ func (m *making) patch(o configured, like server, apart []machineconfig.Field) (
 		return nil, nil, err
 	}
 	wanted := slices.DeleteFunc(slices.Clone(differ), func(f machineconfig.Field) bool {
-		return slices.ContainsFunc(ofOneServer(), f.Within) || has(apart, f)
+		return slices.ContainsFunc(neverPatched(), f.Within) || has(apart, f)
 	})
 	path := append(slices.Clone(o.spec), "strategicPatches")
 	before, _, err := unstructured.NestedStringSlice(o.object.Object, path...)
